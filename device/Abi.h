@@ -224,8 +224,8 @@ struct alignas(16) HostSide {
   int rests;                            ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
   int metrics;                          ///< numbers of LaunchParams::metrics
   unsigned launches;                    ///< HostRings::launchesEnded
-  long long idleNs;           ///< below 0: it never rests
-  unsigned long long stateAt; ///< when LiveState was written
+  long long idleNs;                     ///< below 0: it never rests
+  unsigned long long stateAt;           ///< when LiveState was written
 };
 constexpr long long kNoDeadline = 0x7fffffffffffffff;
 

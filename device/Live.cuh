@@ -1,7 +1,7 @@
 //===- Live.cuh - requests that come while the kernel runs -----------------===//
 //
-// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live session",
-// has what both sides see. All of it is warp 0's.
+// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live
+// session", has what both sides see. All of it is warp 0's.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -72,7 +72,7 @@ template <class Control> __device__ void takeOrders(Control &c) {
     const Words4 words = loadWords(h.rings + h.orders + (taken & h.ordersMask) * sizeof(abi::Order));
     const abi::Order order = {int(words.x), int(words.y), int(words.z), int(words.w)};
     if (!order.cancels && c.tableEntry(order.entry).slot >= 0)
-      break; // the one before it gives its slot back in this tick
+      break;      // the one before it gives its slot back in this tick
     __syncwarp(); // all lanes have seen that
     if (!order.cancels)
       bringRequest(c, order.entry);
@@ -221,9 +221,7 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
 }
 
 /// Tells the host that the launch ends. One thread.
-__device__ __forceinline__ void endLaunch(abi::HostSide &h) {
-  storeSystem(&ringsOf(h).launchesEnded, ++h.launches);
-}
+__device__ __forceinline__ void endLaunch(abi::HostSide &h) { storeSystem(&ringsOf(h).launchesEnded, ++h.launches); }
 
 /// The host's orders of this tick. Where nothing is left to do, waits for one. The warp.
 template <class Control> __device__ void listen(Control &c) {

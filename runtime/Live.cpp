@@ -30,9 +30,8 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
   out.stateWords = sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size();
   out.state = take(4 * out.stateWords);
-  out.mailboxBytes = upTo(out.descriptorBytes + sizeof(abi::Settings) +
-                              4 * (size_t(out.endWords) + out.inputWords + out.tokenWords),
-                          128);
+  out.mailboxBytes = upTo(
+      out.descriptorBytes + sizeof(abi::Settings) + 4 * (size_t(out.endWords) + out.inputWords + out.tokenWords), 128);
   out.mailboxes = take(out.table.entries * out.mailboxBytes);
   out.bytes = at;
   return out;
@@ -66,7 +65,6 @@ static void writeInputs(const std::vector<Manifest::InputField> &fields, const R
     }
   }
 }
-
 
 void writeRequest(const Manifest &manifest, const Request &request, int number, char *descriptor, size_t tokenBegin,
                   std::vector<int> &ends, size_t firstEnd, std::vector<int> &inputs, size_t firstInput) {

@@ -72,8 +72,8 @@ public:
 
   struct Update {
     abi::News news;
-    std::vector<int32_t> tokens;   ///< behind the first `known` ones
-    std::vector<char> descriptor;  ///< of one that has ended; else empty
+    std::vector<int32_t> tokens;  ///< behind the first `known` ones
+    std::vector<char> descriptor; ///< of one that has ended; else empty
   };
   /// The next news; nullopt: there is none. `known(entry)`: tokens that the host has of the request in this entry.
   template <class Known> std::optional<Update> next(const Known &known) {

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="cmake ninja-build g++ ccache python3 python3-venv llvm-19-dev llvm-19-tools
+packages="cmake ninja-build g++ ccache python3 python3-venv python3-dev llvm-19-dev llvm-19-tools
   libyaml-cpp-dev libfmt-dev libzstd-dev libcurl4-openssl-dev zlib1g-dev libgtest-dev
   nlohmann-json3-dev libboost-context-dev pkg-config clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev"
 
@@ -34,4 +34,12 @@ if ! python3 scripts/find_nvrtc.py --linker; then
   [ -x .venv/bin/pip ] || python3 -m venv .venv
   .venv/bin/pip install --quiet 'nvidia-nvjitlink>=12.8'
   python3 scripts/find_nvrtc.py --linker
+fi
+
+# What builds and tests the Python module. Without a network all else works.
+if ! .venv/bin/python -c 'import nanobind, scikit_build_core, numpy, pytest, tokenizers, jinja2' 2>/dev/null; then
+  echo "installing Python packages for the module megalith and its tests into .venv"
+  { [ -x .venv/bin/pip ] || python3 -m venv .venv; } &&
+    .venv/bin/pip install --quiet 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy pytest tokenizers jinja2 ||
+    echo "warning: they could not be installed; scripts/run_tests.py will miss them" >&2
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Run the unit tests (with sanitizers, too), the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR [--long].
+"""Run the unit tests (with sanitizers, too), the lit tests, those of the Python module, the fuzz targets and the source checks:
+run_tests.py BUILD_DIR [--long].
 
 Prints what failed, and at the very end one line `N passed, N failed`.
 """
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 import fuzz
 
@@ -87,6 +89,41 @@ def lit_tests(scratch):
         print(f"  {test['elapsed']:6.1f} s  {test['name']}", flush=True)
 
 
+def python_tests(scratch):
+    """Makes the wheel with the library of BUILD_DIR, and tests what it installs."""
+    started = time.time()
+    python, site, report = root / ".venv/bin/python", scratch / "site", scratch / "python.xml"
+    if subprocess.run([python, "-c", "import nanobind, scikit_build_core, numpy, pytest"], capture_output=True).returncode \
+            if python.is_file() else True:
+        count("python", 0, 1, started, "packages for the Python module are missing in .venv; run scripts/install_deps.sh")
+        return
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheel = subprocess.run([*pip, "wheel", root, "--no-build-isolation", "--no-deps", "--wheel-dir", scratch,
+                            f"--config-settings=build-dir={build}/python", f"--config-settings=cmake.define.MEGALITH_BUILD={build}"],
+                           capture_output=True, text=True, errors="replace")
+    if wheel.returncode == 0:
+        wheel = subprocess.run([*pip, "install", "--no-deps", "--target", site, *scratch.glob("megalith-*.whl")],
+                               capture_output=True, text=True, errors="replace")
+    count("python wheel", int(wheel.returncode == 0), int(wheel.returncode != 0), started, wheel.stdout + wheel.stderr)
+    if wheel.returncode:
+        return
+    started = time.time()
+    kernels = os.environ.get("MEGALITH_TEST_KERNELS") or f"{build}/test-kernels"
+    run = subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", root / "python/tests"],
+                         capture_output=True, text=True, errors="replace", cwd=scratch,
+                         env=os.environ | {"PYTHONPATH": str(site), "MEGALITH_CACHE_DIR": kernels})
+    try:
+        suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite").attrib
+    except (OSError, xml.etree.ElementTree.ParseError):  # it crashed before it could write
+        count("python", 0, 1, started, run.stdout + run.stderr)
+        return
+    tests, skipped = int(suite["tests"]), int(suite["skipped"])
+    bad = int(suite["failures"]) + int(suite["errors"]) or int(run.returncode != 0)
+    count("python", max(0, tests - skipped - bad), bad, started, run.stdout + run.stderr)
+    if skipped:
+        print(f"  skipped: {skipped}")
+
+
 def fuzz_targets(scratch):
     """Ten seconds of each, beside each other; what BUILD_DIR-fuzz holds is up to date."""
     started = time.time()
@@ -132,6 +169,7 @@ started = time.time()
 with tempfile.TemporaryDirectory() as directory:
     unit_tests(pathlib.Path(directory), build)
     lit_tests(pathlib.Path(directory))
+    python_tests(pathlib.Path(directory))
     unit_tests(pathlib.Path(directory), sanitized, {"ASAN_OPTIONS": "detect_stack_use_after_return=0",
                                                     "LSAN_OPTIONS": f"suppressions={root}/test/Unit/leaks.supp:print_suppressions=0"},
                ", sanitized")

@@ -12,7 +12,8 @@
  *             is older refuses the struct (MEGALITH_BAD_ARGUMENT). A NULL pointer: all defaults.
  *   Texts     are UTF-8 or a user's bytes, end with a zero, and belong to the handle that they
  *             came from: they stay as long as it does.
- *   Threads   a program, its kernels and their sessions are for one thread at a time.
+ *   Threads   a program, its kernels and their sessions are for one thread at a time. The calls of a live
+ *             session, but for its `_free`, may be made on any thread, and at the same time.
  *
  * Nothing is thrown. docs/library.md says what the library does to the process that it is in.
  *===----------------------------------------------------------------------===*/
@@ -272,6 +273,109 @@ typedef struct megalith_totals {
 } megalith_totals;
 MEGALITH_EXPORT megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out,
                                                       megalith_errors **errors);
+
+/*===----------------------------------------------------------------------===*
+ * Live session: requests while the kernel runs
+ *===----------------------------------------------------------------------===*/
+
+typedef struct megalith_live megalith_live;
+
+typedef struct megalith_live_options {
+  size_t size;
+  size_t places; /**< requests in the kernel's table; 0: 256 */
+  size_t queue;  /**< requests that wait for a place in it; 0: 4096 */
+  int64_t
+      max_tokens; /**< of a request, its prompt and its budget together; 0: what pools and models allow, at most 8192 */
+  int64_t max_ends;        /**< words that the tokens which end a request take; 0: 64 */
+  size_t ring;             /**< news that the kernel can be ahead of the host, a power of two; 0: 1024 */
+  uint32_t seed;           /**< of random numbers, beside each request's own */
+  double watchdog_seconds; /**< 0: 10; negative: never */
+  int64_t idle_ms;         /**< the kernel ends when nothing was to do for so long; 0: 10000; negative: never */
+} megalith_live_options;
+#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/** The kernel is the session's until it is stopped. */
+MEGALITH_EXPORT megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
+                                                 megalith_live **out, megalith_errors **errors);
+/** Stops at once. No other thread may be in a call of the session. Events and stats that were given out stay. */
+MEGALITH_EXPORT void megalith_live_free(megalith_live *session);
+
+/** Hands a request over, which arrives now: its `arrives` and `cancelled` are not set. Without an `id` its number is
+ * it. Waits `milliseconds` at most for room. Its number, from 0, goes to `number`, which may be NULL; `user` comes back
+ * with its events. */
+MEGALITH_EXPORT megalith_code megalith_live_submit(megalith_live *session, const megalith_request *request,
+                                                   uint64_t user, int64_t milliseconds, uint64_t *number,
+                                                   megalith_errors **errors);
+
+/** How a request ended. */
+typedef struct megalith_live_end {
+  const char *finish; /**< "stop", "length", "state", "cancelled", "deadline", "fault" or "limit" */
+  const char *state;  /**< in which it ended */
+  const char *fault;  /**< the code, or "" */
+  const char *fault_state;
+  const char *place; /**< FILE:LINE of the fault, or "" */
+  int64_t prompt_tokens, generated, passes, rows;
+  /** Milliseconds since the session opened; negative: it never came. */
+  double submitted, admitted, first_token, ended;
+} megalith_live_end;
+
+/** What is new of a request. */
+typedef struct megalith_live_event {
+  uint64_t request, user;
+  const int32_t *tokens; /**< new ones */
+  size_t num_tokens;
+  const char *state;            /**< that it is in now */
+  const megalith_live_end *end; /**< NULL: it goes on */
+  double at;                    /**< milliseconds since the session opened */
+} megalith_live_event;
+/** The next event, waiting for it `milliseconds` at most. *out is NULL when there is none. It is the caller's, with all
+ *  that it points to, until megalith_live_event_free. */
+MEGALITH_EXPORT megalith_code megalith_live_next(megalith_live *session, int64_t milliseconds,
+                                                 const megalith_live_event **out, megalith_errors **errors);
+MEGALITH_EXPORT void megalith_live_event_free(const megalith_live_event *event);
+
+/** Takes a request back. It ends as "cancelled", unless it has ended by then. */
+MEGALITH_EXPORT megalith_code megalith_live_cancel(megalith_live *session, uint64_t request, megalith_errors **errors);
+/** Takes no more requests, and waits until all have ended, or, with `now` 1, ends them: "limit". Events stay to be
+ * read. */
+MEGALITH_EXPORT megalith_code megalith_live_stop(megalith_live *session, int now, megalith_errors **errors);
+/** 1: the session was stopped or has failed, and megalith_live_next has given out all. */
+MEGALITH_EXPORT int megalith_live_done(const megalith_live *session);
+
+typedef struct megalith_live_slot {
+  int taken; /**< 0: all else is nothing */
+  uint64_t request;
+  const char *state;
+  int64_t prompt_tokens, generated, kv_tokens;
+} megalith_live_slot;
+typedef struct megalith_live_pool {
+  const char *model;
+  int64_t pages, used;
+} megalith_live_pool;
+typedef struct megalith_live_count {
+  const char *name;
+  int64_t count;
+} megalith_live_count;
+/** A session as it stands. Counts are since it opened. */
+typedef struct megalith_stats {
+  size_t waiting, running; /**< requests without a place, and those with one */
+  const megalith_live_slot *slots;
+  size_t num_slots;
+  const megalith_live_pool *pools;
+  size_t num_pools;
+  int64_t ticks, passes, rows, prompt_tokens, generated_tokens;
+  const megalith_live_count *ended; /**< requests, by how they finished */
+  size_t num_ended;
+  const megalith_live_count *metrics; /**< of the pipeline */
+  size_t num_metrics;
+  int64_t launches; /**< of the kernel */
+  int launched;     /**< 1: a kernel is on the device now */
+  size_t device_bytes, host_bytes;
+} megalith_stats;
+/** *out is the caller's, with all that it points to, until megalith_stats_free. */
+MEGALITH_EXPORT megalith_code megalith_live_stats(const megalith_live *session, const megalith_stats **out,
+                                                  megalith_errors **errors);
+MEGALITH_EXPORT void megalith_stats_free(const megalith_stats *stats);
 
 #ifdef __cplusplus
 }

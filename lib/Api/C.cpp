@@ -1,5 +1,7 @@
 //===- C.cpp - megalith/megalith.h over megalith/Api.h --------------------===//
 #include "State.h"
+#include "megalith/IR/Inputs.h"
+#include "megalith/LiveSession.h"
 #include "megalith/megalith.h"
 #include <algorithm>
 #include <cstring>
@@ -30,7 +32,53 @@ struct megalith_session {
   std::optional<Results> results;
 };
 
+struct megalith_live {
+  LiveSession session;
+  std::vector<Input> inputs;
+};
+
 namespace {
+
+struct HeldEvent : megalith_live_event {
+  LiveEvent event;
+  megalith_live_end ended;
+
+  explicit HeldEvent(LiveEvent given) : event(std::move(given)) {
+    static_cast<megalith_live_event &>(*this) = {
+        event.request, event.user, event.tokens.data(), event.tokens.size(), event.state.c_str(), nullptr, event.at};
+    if (!event.end)
+      return;
+    const LiveEnd &e = *event.end;
+    ended = {e.finish.c_str(), e.state.c_str(), e.fault.c_str(), e.faultState.c_str(), e.place.c_str(), e.promptTokens,
+             e.generated,      e.passes,        e.rows,          e.submitted,          e.admitted,      e.firstToken,
+             e.ended};
+    end = &ended;
+  }
+};
+
+struct HeldStats : megalith_stats {
+  LiveStats stats;
+  std::vector<megalith_live_slot> heldSlots;
+  std::vector<megalith_live_pool> heldPools;
+  std::vector<megalith_live_count> heldEnded, heldMetrics;
+
+  explicit HeldStats(LiveStats given) : stats(std::move(given)) {
+    for (const LiveStats::Slot &s : stats.slots)
+      heldSlots.push_back(
+          {s.request.has_value(), s.request.value_or(0), s.state.c_str(), s.promptTokens, s.generated, s.kvTokens});
+    for (const LiveStats::Pool &p : stats.pools)
+      heldPools.push_back({p.model.c_str(), p.pages, p.used});
+    for (const auto &[name, count] : stats.ended)
+      heldEnded.push_back({name.c_str(), static_cast<int64_t>(count)});
+    for (const auto &[name, count] : stats.metrics)
+      heldMetrics.push_back({name.c_str(), count});
+    static_cast<megalith_stats &>(*this) = {
+        stats.waiting,         stats.running,    heldSlots.data(),  heldSlots.size(),   heldPools.data(),
+        heldPools.size(),      stats.ticks,      stats.passes,      stats.rows,         stats.promptTokens,
+        stats.generatedTokens, heldEnded.data(), heldEnded.size(),  heldMetrics.data(), heldMetrics.size(),
+        stats.launches,        stats.launched,   stats.deviceBytes, stats.hostBytes};
+  }
+};
 
 megalith_code codeOf(const Messages &messages) {
   const std::string kind = messages.first().kind;
@@ -160,10 +208,11 @@ bool stopsOf(const megalith_request &in, Request &out) {
   return true;
 }
 
+/// Whether there is an id is not asked.
 bool requestOf(const megalith_request &in, Request &out) {
-  if (!in.id || (in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out))
+  if ((in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out))
     return false;
-  out.id = RequestId(in.id);
+  out.id = RequestId(textOf(in.id));
   out.tokens.assign(in.tokens, in.tokens + in.num_tokens);
   out.maxNewTokens = in.max_new_tokens;
   if (in.eos || in.no_eos)
@@ -334,7 +383,7 @@ megalith_code megalith_session_submit(megalith_session *session, const megalith_
   return call(__func__, errors, [&] {
     megalith_request given;
     Request asked;
-    if (!session || !request || !read(request, given) || !requestOf(given, asked) ||
+    if (!session || !request || !read(request, given) || !given.id || !requestOf(given, asked) ||
         !inputsOf(given, session->session.inputs(), asked))
       return MEGALITH_BAD_ARGUMENT;
     auto submitted = session->session.submit(std::move(asked));
@@ -432,5 +481,104 @@ megalith_code megalith_session_totals(megalith_session *session, megalith_totals
     return MEGALITH_OK;
   });
 }
+
+megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
+                                 megalith_live **out, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    megalith_live_options given;
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!kernel || !read(options, given))
+      return MEGALITH_BAD_ARGUMENT;
+    LiveOptions how;
+    if (given.places)
+      how.places = given.places;
+    if (given.queue)
+      how.queue = given.queue;
+    how.maxTokens = given.max_tokens;
+    if (given.max_ends)
+      how.maxEnds = given.max_ends;
+    if (given.ring)
+      how.ring = given.ring;
+    how.seed = given.seed;
+    if (given.watchdog_seconds != 0)
+      how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
+    if (given.idle_ms)
+      how.idleMs = given.idle_ms;
+    auto session = LiveSession::open(kernel->kernel, how);
+    if (!session)
+      return failed(session.errors(), errors);
+    const ir::Module &module = kernel->kernel.internals()->program->compiled.module;
+    *out = new megalith_live{std::move(*session), ir::inputsOf(module)};
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_live_free(megalith_live *session) { delete session; }
+
+megalith_code megalith_live_submit(megalith_live *session, const megalith_request *request, uint64_t user,
+                                   int64_t milliseconds, uint64_t *number, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    megalith_request given;
+    Request asked;
+    if (!session || !request || milliseconds < 0 || !read(request, given) || !requestOf(given, asked) ||
+        !inputsOf(given, session->inputs, asked))
+      return MEGALITH_BAD_ARGUMENT;
+    auto submitted = session->session.submit(std::move(asked), user, std::chrono::milliseconds(milliseconds));
+    if (!submitted)
+      return failed(submitted.errors(), errors);
+    if (number)
+      *number = *submitted;
+    return MEGALITH_OK;
+  });
+}
+
+megalith_code megalith_live_next(megalith_live *session, int64_t milliseconds, const megalith_live_event **out,
+                                 megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!session || milliseconds < 0)
+      return MEGALITH_BAD_ARGUMENT;
+    auto event = session->session.next(std::chrono::milliseconds(milliseconds));
+    if (!event)
+      return failed(event.errors(), errors);
+    if (*event)
+      *out = new HeldEvent(std::move(**event));
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_live_event_free(const megalith_live_event *event) { delete static_cast<const HeldEvent *>(event); }
+
+megalith_code megalith_live_cancel(megalith_live *session, uint64_t request, megalith_errors **errors) {
+  return call(__func__, errors,
+              [&] { return session ? statusOf(session->session.cancel(request), errors) : MEGALITH_BAD_ARGUMENT; });
+}
+
+megalith_code megalith_live_stop(megalith_live *session, int now, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    const auto how = now ? LiveSession::Stop::Now : LiveSession::Stop::Drain;
+    return session ? statusOf(session->session.stop(how), errors) : MEGALITH_BAD_ARGUMENT;
+  });
+}
+
+int megalith_live_done(const megalith_live *session) { return !session || session->session.done(); }
+
+megalith_code megalith_live_stats(const megalith_live *session, const megalith_stats **out, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!session)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = new HeldStats(session->session.stats());
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_stats_free(const megalith_stats *stats) { delete static_cast<const HeldStats *>(stats); }
 
 } // extern "C"

@@ -64,7 +64,8 @@ public:
 
   // --- for the executor's thread
   /// What is new, waiting `patience` at most for it: at most so many arrivals and cancellations. What does not fit
-  /// comes with the next call. That a session drains or stops is told by each call, and cuts the wait short once.
+  /// comes with the next call. That a session drains or stops is told by each call. It cuts the wait of one call short,
+  /// and of all when the executor has nothing left.
   LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
   /// New tokens of a request, the state that it is in. `at` is of the session's clock.
   void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at);

@@ -132,7 +132,8 @@ void LiveQueue::count(LiveStats &stats) const {
 //===----------------------------------------------------------------------===//
 
 bool LiveQueue::somethingNew(size_t mostArrivals) const {
-  return !cancels.empty() || (mostArrivals > 0 && !waiting.empty()) || ((draining || stopped) && !told);
+  return !cancels.empty() || (mostArrivals > 0 && !waiting.empty()) ||
+         ((draining || stopped) && (!told || (running == 0 && waiting.empty())));
 }
 
 LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds patience) {

@@ -1,9 +1,154 @@
 //===- LiveReference.cpp - live sessions on the reference executor --------===//
 #include "Live.h"
+#include "ReferenceWeights.h"
 #include "State.h"
+#include "megalith/Checkpoint/HostEvents.h"
+#include "megalith/Reference/Executor.h"
+#include <utility>
 
 namespace megalith::api {
 
-std::unique_ptr<LiveExecutor> makeLiveReference(std::shared_ptr<Kernel::State>, const LiveOptions &) { return nullptr; }
+namespace {
+
+/// Ends a run whose weights are others than they were.
+struct WeightsChanged {};
+
+/// Between the queue and the run.
+class ReferenceHost : public reference::LiveHost {
+public:
+  ReferenceHost(LiveQueue &queue, const Kernel::State &kernel, const LiveOptions &options, Diagnostics &diags,
+                std::function<void(Standing)> show)
+      : queue(queue), kernel(kernel), options(options), diags(diags), show(std::move(show)) {}
+
+  double now() override { return queue.now(); }
+
+  News news(int most) override {
+    News out;
+    const auto add = [&](LiveNews &&news) {
+      out.stop |= news.stopNow;
+      for (uint64_t number : news.cancels)
+        out.cancels.push_back(static_cast<int64_t>(number));
+      for (LiveArrival &arrival : news.arrivals)
+        out.arrivals.push_back({static_cast<int64_t>(arrival.number), std::move(arrival.request),
+                                static_cast<int64_t>(arrival.submitted)});
+      running += news.arrivals.size();
+    };
+    const auto left = [&] { return static_cast<size_t>(most) - out.cancels.size() - out.arrivals.size(); };
+    add(std::exchange(held, {}));
+    // One limit for both; first what makes room.
+    add(queue.take(0, left(), {}));
+    add(queue.take(room(left()), 0, {}));
+    return out;
+  }
+
+  bool wait() override {
+    tellProgress("");
+    while (held.arrivals.empty()) {
+      if (held.drained || held.stopNow)
+        return false;
+      held = queue.take(room(MostHostEvents), MostHostEvents, std::chrono::hours(1)); // there is nothing to cancel
+    }
+    return true;
+  }
+
+  void pause() override { held = queue.take(0, MostHostEvents, std::chrono::milliseconds(1)); }
+
+  void tickEnds() override {
+    if (!weightsStayed(kernel.program->compiled, diags))
+      throw WeightsChanged();
+  }
+
+  void tell(int64_t number, std::span<const int32_t> tokens, const std::string &state, double at) override {
+    queue.tell(static_cast<uint64_t>(number), tokens, state, at);
+  }
+
+  void end(int64_t number, reference::RequestEnd end, double admitted, double at) override {
+    --running;
+    LiveEnd out;
+    out.finish = std::move(end.finish);
+    out.state = std::move(end.state);
+    out.fault = std::move(end.fault);
+    out.faultState = std::move(end.faultState);
+    out.place = std::move(end.place);
+    out.passes = end.passes;
+    out.rows = end.rows;
+    out.admitted = admitted;
+    out.ended = at;
+    queue.end(static_cast<uint64_t>(number), std::move(out));
+  }
+
+  void stands(Standing standing) override {
+    tellProgress(fmt::format("reference executor: tick {}, {} rows", standing.ticks, standing.rows));
+    show(std::move(standing));
+  }
+
+private:
+  LiveQueue &queue;
+  const Kernel::State &kernel;
+  const LiveOptions &options;
+  Diagnostics &diags;
+  const std::function<void(Standing)> show;
+  LiveNews held;      ///< was taken, and the run does not know of it
+  size_t running = 0; ///< requests that the run has
+
+  size_t room(size_t most) const { return std::min(most, options.places - running); }
+  void tellProgress(const std::string &text) { api::tell(options.progress, text); }
+};
+
+class LiveReference : public LiveExecutor {
+public:
+  LiveReference(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options)
+      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources) {}
+
+  void run(LiveQueue &queue) override {
+    const driver::Compilation &compiled = kernel->program->compiled;
+    Diagnostics diags(sources);
+    ReferenceHost host(queue, *kernel, options, diags, [this](reference::LiveHost::Standing now) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      standing = std::move(now);
+    });
+    const auto weights = checkpointWeights(compiled);
+    reference::Options how;
+    how.seed = options.seed;
+    how.live = &host;
+    try {
+      const reference::RunResult result = reference::run(compiled.module, *weights, {}, how);
+      if (!result.error.empty())
+        diags.report(Diag::ExecutorError, {}, result.error);
+    } catch (const WeightsChanged &) { // it was reported
+    }
+    tell(options.progress, "");
+    if (diags.hasErrors())
+      queue.fail(diags.messages());
+  }
+
+  void stats(LiveStats &stats) const override {
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (const reference::LiveHost::Standing::Slot &slot : standing.slots) {
+      LiveStats::Slot &out = stats.slots.emplace_back();
+      if (slot.request)
+        out = {static_cast<uint64_t>(*slot.request), slot.state, slot.promptTokens, slot.generated, slot.kvTokens};
+    }
+    for (const reference::LiveHost::Standing::Pool &pool : standing.pools)
+      stats.pools.push_back({pool.model, pool.pages, pool.used});
+    stats.ticks = standing.ticks;
+    stats.passes = standing.passes;
+    stats.rows = standing.rows;
+    stats.metrics = standing.metrics;
+  }
+
+private:
+  const std::shared_ptr<Kernel::State> kernel;
+  const LiveOptions options;
+  SourceFiles sources;
+  mutable std::mutex mutex;
+  reference::LiveHost::Standing standing; ///< at the end of the last tick
+};
+
+} // namespace
+
+std::unique_ptr<LiveExecutor> makeLiveReference(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options) {
+  return std::make_unique<LiveReference>(std::move(kernel), options);
+}
 
 } // namespace megalith::api

@@ -1,7 +1,7 @@
 //===- RunReference.cpp - runs on the reference executor ------------------===//
+#include "ReferenceWeights.h"
 #include "Replay.h"
 #include "State.h"
-#include "megalith/Reference/Executor.h"
 #include <chrono>
 #include <map>
 
@@ -39,6 +39,10 @@ private:
 };
 
 } // namespace
+
+std::unique_ptr<reference::WeightSource> checkpointWeights(const driver::Compilation &compiled) {
+  return std::make_unique<CheckpointWeights>(compiled);
+}
 
 static reference::Options optionsFor(const SessionOptions &options) {
   reference::Options out;
@@ -83,8 +87,7 @@ static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   return out;
 }
 
-/// Whether the files of weights are as they were when they were opened.
-static bool weightsStayed(const driver::Compilation &compiled, Diagnostics &diags) {
+bool weightsStayed(const driver::Compilation &compiled, Diagnostics &diags) {
   for (const driver::LoadedModel &model : compiled.models)
     if (auto changed = model.weights->changed()) {
       driver::reportCheckpoint(diags, *changed);

@@ -13,6 +13,9 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
+/// A clock as pipelines read it: behind 24 days it stands still.
+static int32_t milliseconds(int64_t clock) { return static_cast<int32_t>(std::min<int64_t>(clock, INT32_MAX)); }
+
 Control::Flow Control::runRegion(const ir::Region &region, size_t first) {
   for (size_t i = first; i < region.ops.size(); ++i)
     if (Flow flow = runOp(region.ops[i]); flow != Flow::End)
@@ -169,9 +172,9 @@ void Control::requestValue(const Operation &op) {
   case Op::Host: {
     const std::string &of = op.get<attr::of>();
     set(op, of == "tick"         ? static_cast<int32_t>(tick)
-            : of == "now_ms"     ? machine.nowMs
+            : of == "now_ms"     ? milliseconds(machine.nowMs)
             : of == "arrived"    ? static_cast<int32_t>(r.arrived)
-            : of == "arrived_ms" ? r.arrivedMs
+            : of == "arrived_ms" ? milliseconds(r.arrivedMs)
                                  : r.input->deadlineMs);
     break;
   }

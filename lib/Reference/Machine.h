@@ -82,12 +82,13 @@ struct PendingCall {
 };
 
 struct Running {
-  int32_t number = 0;
+  int64_t number = 0;
   int64_t arrived = -1;      ///< tick; -1: not yet
-  int32_t arrivedMs = 0;     ///< milliseconds of the clock
+  int64_t arrivedMs = 0;     ///< milliseconds of the clock
   std::vector<int64_t> rank; ///< where it waits, of those in its state
   const Request *input = nullptr;
-  std::vector<int32_t> tokens; ///< prompt and appended
+  std::shared_ptr<const Request> owned; ///< of a live run: the same
+  std::vector<int32_t> tokens;          ///< prompt and appended
   bool sawEos = false;
   int state = 0;
   int32_t slot = -1;
@@ -107,6 +108,11 @@ struct Running {
   int before = 0;       ///< the state that the tick before left
   bool touched = false; ///< it is among Machine::touched
   std::map<std::string, double> gauges;
+
+  // Of a live run.
+  size_t told = 0;      ///< generated tokens that the host knows of
+  bool isOver = false;  ///< the host knows of its end
+  double admitted = -1; ///< milliseconds of the host's clock
 
   RequestResult result;
   /// Logits of the first model's last run that wanted some, by the row's place in the pool.
@@ -140,18 +146,29 @@ public:
   const Options &options;
   std::vector<Pool> pools;
   int32_t seated = 0; ///< of the snapshot: requests that hold a slot
-  int32_t nowMs = 0;  ///< of the tick: milliseconds of the host's clock
+  int64_t nowMs = 0;  ///< of the tick: milliseconds of the host's clock
   std::map<std::string, int64_t> metrics;
 
 private:
+  /// Makes a request one of the run, which it has not arrived in.
+  Running &add(int64_t number, const Request &input);
+
   // Host.cpp
   bool skipIdle();
   void sampleHost();
-  void arrive(Running &r);
+  void sampleScript();
+  void sampleLive();
+  void arrive(Running &r, int64_t ms);
+  void cancel(int64_t number);
   void endByHost(Running &r, Fault fault);
   void endByDeadlines();
+  void dropEnded();
+  void tellNews();
+  void tellEnd(Running &r, double at);
+  void tellStanding(int64_t ticks);
 
   // Tick.cpp
+  void beginTick();
   bool tick();
   void corruptFields();
   void corrupt(Running &r, const Corruption &how);
@@ -197,13 +214,14 @@ private:
 
   /// Of two requests that wait, the one that comes first.
   static bool waitsBefore(const Running *a, const Running *b);
+  RequestEnd endOf(const Running &r) const;
   RunResult finish();
 
   /// In the order of admission: the keys of its `order`, or else the priority, negated; then the number.
   using Rank = std::vector<int64_t>;
 
-  std::vector<Running> requests;
-  std::vector<Running *> slots; ///< null: free
+  std::map<int64_t, Running> requests; ///< by number; of a live run those that have not ended
+  std::vector<Running *> slots;        ///< null: free
   // A tick costs what happens in it, however many requests there are.
   std::vector<std::set<Rank>> queues;               ///< by state: requests without slot in it that have not ended
   int64_t open = 0;                                 ///< requests that have not ended
@@ -222,7 +240,11 @@ private:
   size_t nextEvent = 0; ///< of the script
   size_t samples = 0;   ///< of its clock
   int64_t coming = 0;   ///< requests that have not arrived
-  std::set<std::pair<int64_t, int32_t>> deadlines; ///< of requests that have arrived and not ended: when, number
+  std::set<std::pair<int64_t, int64_t>> deadlines; ///< of requests that have arrived and not ended: when, number
+
+  // Of a live run.
+  std::vector<Running *> ended; ///< the host knows of their ends; the next tick drops them
+  bool cut = false;             ///< the host ends the run
 };
 
 /// The keys that an `order` gives a request, as numbers that order as they do. A NaN comes last.

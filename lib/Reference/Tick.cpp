@@ -22,8 +22,8 @@ static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vector<Request> &inputs,
                  const Options &options)
-    : program(module), options(options), requests(inputs.size()), slots(program.slots, nullptr),
-      queues(program.states.size()), open(static_cast<int64_t>(inputs.size())), replaying(options.replay != nullptr) {
+    : program(module), options(options), slots(program.slots, nullptr), queues(program.states.size()),
+      replaying(options.replay != nullptr) {
   for (size_t i = 0; i < program.pools.size(); ++i) {
     const PoolInfo &info = program.pools[i];
     auto seed = options.shufflePages;
@@ -36,52 +36,65 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
   }
   for (const ir::Operation *op : module.all(ir::Op::Metric))
     metrics[op->name] = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    Running &r = requests[i];
-    r.number = static_cast<int32_t>(i);
-    r.input = &inputs[i];
-    r.tokens = inputs[i].tokens;
-    r.state = r.before = program.initialState;
-    r.kv.resize(program.pools.size());
-    for (const FieldInfo &field : program.fields)
-      r.fields.push_back(field.init);
-    for (const Input &input : program.inputs)
-      r.inputs.push_back(valueOfInput(input, inputs[i]));
-    for (const ir::Operation *policy : module.all(ir::Op::Policy))
-      for (const ir::Operation &state : policy->region().ops)
-        if (state.op == ir::Op::PolicyState) {
-          bool real = state.get<ir::attr::type>() == "f32";
-          r.policyState[policy->name + "." + state.name] =
-              constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
-        }
-  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    add(static_cast<int64_t>(i), inputs[i]);
   out.trace.pipeline = module.root.name;
-  hasHost = program.readsHost || hasHostSide(inputs);
-  if (hasHost) {
+  hasHost = options.live || program.readsHost || hasHostSide(inputs);
+  if (!hasHost) {
+    for (auto &[number, r] : requests)
+      arrive(r, 0);
+  } else if (!options.live) {
     host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
     coming = open;
-  } else {
-    for (Running &r : requests)
-      arrive(r);
   }
 }
 
+Running &Machine::add(int64_t number, const Request &input) {
+  Running &r = requests[number];
+  r.number = number;
+  r.input = &input;
+  r.tokens = input.tokens;
+  r.state = r.before = program.initialState;
+  r.kv.resize(program.pools.size());
+  for (const FieldInfo &field : program.fields)
+    r.fields.push_back(field.init);
+  for (const Input &declared : program.inputs)
+    r.inputs.push_back(valueOfInput(declared, input));
+  for (const ir::Operation *policy : program.module.all(ir::Op::Policy))
+    for (const ir::Operation &state : policy->region().ops)
+      if (state.op == ir::Op::PolicyState) {
+        bool real = state.get<ir::attr::type>() == "f32";
+        r.policyState[policy->name + "." + state.name] =
+            constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
+      }
+  ++open;
+  return r;
+}
+
 RunResult Machine::run() {
-  while (out.ticks < options.maxTicks && tick()) {
+  const auto mayGoOn = [&] { return options.live ? !cut : out.ticks < options.maxTicks; };
+  while (mayGoOn()) {
+    beginTick();
+    if (!skipIdle())
+      break;
+    if (!tick()) {
+      // Who came was taken back before it was here: the host of a live run is waited for again.
+      if (options.live)
+        continue;
+      break;
+    }
     ++out.ticks;
-    if (options.progress)
-      options.progress({out.ticks, out.passes, out.rows, static_cast<int64_t>(requests.size()) - open,
-                        static_cast<int64_t>(requests.size())});
+    if (options.live && !progress)
+      options.live->pause();
+    if (options.progress && !options.live)
+      options.progress({out.ticks, out.passes, out.rows, std::ssize(requests) - open, std::ssize(requests)});
   }
   return finish();
 }
 
-/// One tick; false when there was nothing left to do.
-bool Machine::tick() {
-  if (!skipIdle())
-    return false;
+/// What the tick before noted of itself is forgotten.
+void Machine::beginTick() {
   current = {};
-  current.tick = out.ticks;
   progress = refused = false;
   for (Running *r : touched) {
     r->before = r->state;
@@ -89,10 +102,18 @@ bool Machine::tick() {
     r->touched = false;
   }
   touched.clear();
+}
+
+/// One tick; false when there was nothing left to do.
+bool Machine::tick() {
+  current.tick = out.ticks;
   if (hasHost)
     sampleHost();
+  if (cut)
+    return false;
   corruptFields();
   reclaim();
+  dropEnded();
   snapshot();
   if (open == 0 && !(hasHost && progress)) // a tick in which the host ended the last one counts
     return false;
@@ -253,7 +274,7 @@ void Machine::admit(const PartInfo &part) {
   int64_t looked = 0;
   for (auto next = queue.begin(); next != queue.end() && looked < part.limit; ++looked) {
     const Rank rank = *next;
-    Running *r = &requests[rank.back()];
+    Running *r = &requests.at(rank.back());
     auto free = std::find(slots.begin(), slots.end(), nullptr);
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
@@ -336,7 +357,7 @@ void Machine::setState(Running &r, int state) {
   if (r.slot < 0)
     queues[r.state].erase(r.rank);
   if (program.states[state].terminal && r.input->deadlineMs > 0)
-    deadlines.erase({int64_t(r.arrivedMs) + r.input->deadlineMs, r.number});
+    deadlines.erase({r.arrivedMs + r.input->deadlineMs, r.number});
   open += int(program.states[r.state].terminal) - int(program.states[state].terminal);
   r.state = state;
   if (r.slot < 0)
@@ -379,7 +400,7 @@ void Machine::fail(Running &r, Fault fault, SourceLoc loc) {
   r.faultLoc = loc;
   r.call = {};
   moveTo(r, program.faultState);
-  current.faults.push_back({r.number, faultName(fault)});
+  current.faults.push_back({static_cast<int32_t>(r.number), faultName(fault)});
 }
 
 /// Calls wait, and nothing happened in this tick and the one before: nothing can. The
@@ -398,10 +419,13 @@ void Machine::breakStandstill() {
 }
 
 void Machine::publish() {
+  std::sort(touched.begin(), touched.end(), [](const Running *a, const Running *b) { return a->number < b->number; });
+  if (options.live)
+    return tellNews();
   auto record = [this](const Running &r) {
     TraceSlot entry;
     entry.slot = r.slot;
-    entry.request = r.number;
+    entry.request = static_cast<int32_t>(r.number);
     entry.before = program.states[r.before].name;
     entry.after = program.states[r.state].name;
     for (size_t i = 0; i < r.kv.size(); ++i)
@@ -417,7 +441,6 @@ void Machine::publish() {
     r->result.lastTick = current.tick;
     record(*r);
   }
-  std::sort(touched.begin(), touched.end(), [](const Running *a, const Running *b) { return a->number < b->number; });
   for (const Running *r : touched)
     if (r->slot < 0 && r->before != r->state)
       record(*r);
@@ -426,28 +449,49 @@ void Machine::publish() {
   out.trace.ticks.push_back(std::move(current));
 }
 
+RequestEnd Machine::endOf(const Running &r) const {
+  RequestEnd end;
+  const StateInfo &state = program.states[r.state];
+  const bool faulted = r.fault != Fault::None;
+  end.finish = finishOf(faulted ? faultName(r.fault) : "", state.terminal, r.sawEos, r.budget() <= 0);
+  end.state = state.name;
+  if (end.finish == "fault") {
+    end.fault = faultName(r.fault);
+    if (r.faultState >= 0)
+      end.faultState = program.states[r.faultState].name;
+    end.place = program.module.place(r.faultLoc);
+  }
+  end.passes = r.result.passes;
+  end.rows = r.result.rows;
+  return end;
+}
+
 RunResult Machine::finish() {
-  for (Running &r : requests) {
+  if (options.live) {
+    const double at = options.live->now();
+    for (auto &[number, r] : requests)
+      if (!r.isOver)
+        tellEnd(r, at);
+    return {};
+  }
+  for (auto &[number, r] : requests) {
     RequestResult &result = r.result;
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()), r.tokens.end());
-    const StateInfo &state = program.states[r.state];
-    const bool faulted = r.fault != Fault::None;
-    result.finish = finishOf(faulted ? faultName(r.fault) : "", state.terminal, r.sawEos, r.budget() <= 0);
-    result.state = state.name;
+    const RequestEnd end = endOf(r);
+    result.finish = end.finish;
+    result.state = end.state;
+    result.fault = end.fault;
     TraceRequest &ended = out.trace.requests.emplace_back();
     ended.id = r.input->id;
     ended.tokens = result.tokens;
-    ended.finish = result.finish;
-    ended.state = result.state;
+    ended.finish = end.finish;
+    ended.state = end.state;
+    ended.fault = end.fault;
+    ended.faultState = end.faultState;
+    ended.place = end.place;
     ended.sampling = r.input->sampling;
     for (const Input &input : program.inputs)
       ended.inputs[input.name] = inputValue(input, *r.input);
-    if (result.finish == "fault") {
-      result.fault = ended.fault = faultName(r.fault);
-      if (r.faultState >= 0)
-        ended.faultState = program.states[r.faultState].name;
-      ended.place = program.module.place(r.faultLoc);
-    }
     out.requests.push_back(std::move(result));
   }
   out.trace.metrics = out.metrics = metrics;

@@ -46,9 +46,8 @@ public:
     if (running.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
       return Launch::Runs;
     if (const LaunchResult &result = running.get(); result.finding)
-      return RuntimeError{"cpu-kernel",
-                          std::string("the kernel ended in ") + findingName(result.finding->kind) + ": " +
-                              result.finding->what};
+      return RuntimeError{"cpu-kernel", std::string("the kernel ended in ") + findingName(result.finding->kind) + ": " +
+                                            result.finding->what};
     return image.unfinished() ? Launch::Rests : Launch::Ended;
   }
 

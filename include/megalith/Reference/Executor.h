@@ -13,7 +13,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,58 @@ struct WeightSource {
 struct Progress {
   int64_t ticks = 0, passes = 0, rows = 0;
   int64_t finished = 0, requests = 0;
+};
+
+/// How a request ended.
+struct RequestEnd {
+  std::string finish, state, fault; ///< as in TraceRequest
+  std::string faultState, place;
+  int64_t passes = 0, rows = 0; ///< that it took part in, that it fed
+};
+
+/// The host of a run that goes on: requests come while it runs, and all that becomes of them is told at once. Times are
+/// milliseconds of its clock. It is called from the thread of the run.
+struct LiveHost {
+  struct Arrival {
+    int64_t number; ///< greater than those before
+    std::shared_ptr<const Request> request;
+    int64_t ms; ///< when it came; its deadline counts from then
+  };
+  struct News {
+    std::vector<int64_t> cancels; ///< requests that arrived in earlier ticks, and are taken back
+    std::vector<Arrival> arrivals;
+    bool stop = false; ///< the run is cut off here
+  };
+  /// What the end of a tick leaves.
+  struct Standing {
+    struct Slot {
+      std::optional<int64_t> request;
+      std::string state;
+      int64_t promptTokens = 0, generated = 0, kvTokens = 0; ///< K and V of the first model
+    };
+    struct Pool {
+      std::string model;
+      int64_t pages = 0, used = 0;
+    };
+    std::vector<Slot> slots;
+    std::vector<Pool> pools;
+    std::map<std::string, int64_t> metrics;
+    int64_t ticks = 0, passes = 0, rows = 0;
+  };
+  virtual ~LiveHost() = default;
+  virtual double now() = 0;
+  /// At a tick's start, and no more than so many.
+  virtual News news(int most) = 0;
+  /// All requests have ended: waits for others. False: none come.
+  virtual bool wait() = 0;
+  /// Nothing moved in a tick, and some request waits: for news, or for the clock.
+  virtual void pause() = 0;
+  /// A tick has ended, and what happened in it follows.
+  virtual void tickEnds() = 0;
+  virtual void tell(int64_t number, std::span<const int32_t> tokens, const std::string &state, double at) = 0;
+  /// `admitted`: when it took a slot for the first time; negative: it never did.
+  virtual void end(int64_t number, RequestEnd end, double admitted, double at) = 0;
+  virtual void stands(Standing standing) = 0;
 };
 
 struct Options {
@@ -51,6 +105,9 @@ struct Options {
   std::vector<std::vector<int32_t>> oracleDrafts;
   std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick
+  /// The run goes on until this host stops it. Requests come from it alone, and no tick is limited or recorded:
+  /// `maxTicks`, `progress` and what is of a trace or of given requests are not looked at, and the result is empty.
+  LiveHost *live = nullptr;
 };
 
 struct RequestResult {

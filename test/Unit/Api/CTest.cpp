@@ -207,6 +207,126 @@ TEST(C, BringsStopSequences) {
   megalith_program_free(program);
 }
 
+TEST(C, TakesRequestsWhileItRuns) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_program_free(program);
+  const auto failed = [&](megalith_code code, const char *why) {
+    EXPECT_EQ(code, MEGALITH_FAILED);
+    EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
+    megalith_errors_free(errors);
+    errors = nullptr;
+  };
+  megalith_live_options how = MEGALITH_LIVE_OPTIONS_INIT;
+  megalith_live *session = nullptr;
+  how.ring = 5;
+  failed(megalith_live_open(kernel, &how, &session, &errors), "`ring` must be a power of two");
+  EXPECT_EQ(session, nullptr);
+  how.size = sizeof how + 8;
+  EXPECT_EQ(megalith_live_open(kernel, &how, &session, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_open(nullptr, nullptr, &session, nullptr), MEGALITH_BAD_ARGUMENT);
+  how = MEGALITH_LIVE_OPTIONS_INIT;
+  how.places = 3;
+  how.max_tokens = 100;
+  how.watchdog_seconds = how.idle_ms = -1; // never
+  ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_live *second = nullptr;
+  failed(megalith_live_open(kernel, nullptr, &second, &errors), "[kernel-busy]");
+  megalith_kernel_free(kernel);
+
+  const int32_t prompt[] = {73, 110};
+  megalith_request request = MEGALITH_REQUEST_INIT; // without an id
+  request.tokens = prompt;
+  request.num_tokens = 2;
+  request.max_new_tokens = 99;
+  request.no_eos = 1;
+  uint64_t number = 9;
+  failed(megalith_live_submit(session, &request, 0, 0, &number, &errors), "[live-too-long]");
+  EXPECT_EQ(number, 9u);
+  EXPECT_EQ(megalith_live_submit(session, &request, 0, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_submit(session, nullptr, 0, 0, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  request.max_new_tokens = 3;
+  ASSERT_EQ(megalith_live_submit(session, &request, 41, 0, &number, &errors), MEGALITH_OK);
+  EXPECT_EQ(number, 0u);
+  ASSERT_EQ(megalith_live_submit(session, &request, 42, INT64_MAX, nullptr, &errors), MEGALITH_OK);
+  failed(megalith_live_cancel(session, 2, &errors), "[live-request]");
+  EXPECT_EQ(megalith_live_next(session, -1, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
+
+  std::vector<int32_t> tokens[2];
+  const megalith_live_event *last = nullptr; // stays while others come
+  for (int ends = 0; ends < 2;) {
+    const megalith_live_event *event = nullptr;
+    ASSERT_EQ(megalith_live_next(session, INT64_MAX, &event, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+    ASSERT_NE(event, nullptr);
+    ASSERT_LT(event->request, 2u);
+    EXPECT_EQ(event->user, 41 + event->request);
+    tokens[event->request].insert(tokens[event->request].end(), event->tokens, event->tokens + event->num_tokens);
+    ends += event->end != nullptr;
+    if (event->end && event->request == 0)
+      last = event;
+    else
+      megalith_live_event_free(event);
+  }
+  EXPECT_EQ(tokens[0].size(), 3u);
+  EXPECT_EQ(tokens[0], tokens[1]);
+  const megalith_live_event *none = last;
+  EXPECT_EQ(megalith_live_next(session, 0, &none, &errors), MEGALITH_OK);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(megalith_live_done(session), 0);
+  ASSERT_EQ(megalith_live_cancel(session, 1, &errors), MEGALITH_OK); // it has ended
+  request.deadline_ms = 1000000;
+  ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
+  failed(megalith_live_submit(session, &request, 0, 0, nullptr, &errors), "[live-stopped]");
+  const megalith_stats *stats = nullptr;
+  ASSERT_EQ(megalith_live_stats(session, &stats, &errors), MEGALITH_OK);
+  EXPECT_EQ(stats->waiting + stats->running, 0u);
+  EXPECT_EQ(stats->num_slots, 8u);
+  EXPECT_EQ(stats->slots[0].taken, 0);
+  ASSERT_EQ(stats->num_pools, 1u);
+  EXPECT_STREQ(stats->pools[0].model, "target");
+  EXPECT_EQ(stats->pools[0].pages, 512);
+  EXPECT_EQ(stats->pools[0].used, 0);
+  EXPECT_EQ(stats->prompt_tokens, 6);
+  EXPECT_EQ(stats->generated_tokens, 9);
+  ASSERT_EQ(stats->num_ended, 1u);
+  EXPECT_STREQ(stats->ended[0].name, "length");
+  EXPECT_EQ(stats->ended[0].count, 3);
+  ASSERT_EQ(stats->num_metrics, 1u);
+  EXPECT_STREQ(stats->metrics[0].name, "tokens_committed");
+  EXPECT_EQ(stats->metrics[0].count, 9);
+  EXPECT_GT(stats->ticks, 0);
+  EXPECT_EQ(stats->launched, 0);
+  EXPECT_EQ(megalith_live_done(session), 0); // its event was not read
+  megalith_live_free(session);
+  // These are the caller's.
+  ASSERT_NE(last, nullptr);
+  EXPECT_STREQ(last->state, "COMPLETE");
+  EXPECT_STREQ(last->end->finish, "length");
+  EXPECT_STREQ(last->end->fault, "");
+  EXPECT_EQ(last->end->prompt_tokens, 2);
+  EXPECT_EQ(last->end->generated, 3);
+  EXPECT_GE(last->end->ended, last->end->first_token);
+  megalith_live_event_free(last);
+  megalith_live_event_free(nullptr);
+  megalith_stats_free(stats);
+  megalith_stats_free(nullptr);
+  megalith_live_free(nullptr);
+  EXPECT_EQ(megalith_live_done(nullptr), 1);
+  EXPECT_EQ(megalith_live_stats(nullptr, &stats, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_stop(nullptr, 1, nullptr), MEGALITH_BAD_ARGUMENT);
+}
+
 TEST(C, BringsInputs) {
   const char *text = R"(pipeline: p
 models:

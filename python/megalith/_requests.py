@@ -1,0 +1,186 @@
+"""Requests, and how they become the library's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
+"""Token ids: a list, or an array of integers of one dimension."""
+Prompt = Union[str, bytes, Tokens]
+"""Token ids, or a text where there is a tokenizer or a byte vocabulary."""
+Encode = Callable[[Union[str, bytes]], Tokens]
+
+
+@dataclass
+class Request:
+    """One request of a batch."""
+
+    prompt: Prompt
+    max_new_tokens: int
+    """The budget."""
+    id: str | int | None = None
+    """Unique in a batch. Without it, the request's number as a text."""
+    eos: int | Tokens | None = None
+    """Tokens that end the request, in place of the checkpoint's; `[]` for none."""
+    stop: Sequence[str | bytes | Tokens] = ()
+    """Sequences of tokens that end it, too. A text stands for its bytes where the vocabulary is bytes."""
+    priority: int = 0
+    temperature: float = 0.0
+    """0: the best token. Other values need a pipeline that reads `sampling`, such as `sampled`."""
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    """Of random numbers. Without it, a hash of the id."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the pipeline's inputs, by name."""
+    arrives: tuple[int, int] | Mapping[str, int] | None = None
+    """When the kernel gets to know of it: `{"tick": N}`, `{"ms": N}` or the pair of both. Batches only."""
+    cancelled: tuple[int, int] | Mapping[str, int] | None = None
+    """When it is taken back."""
+    deadline_ms: int = 0
+    """So long after its arrival it ends; 0: never."""
+    _place: tuple[int, int] = field(default=(0, 0), repr=False)
+
+    @staticmethod
+    def of(value: Request | Mapping[str, Any]) -> Request:
+        """A Request from one, or from a mapping with its members. `tokens` and `text` are other names of `prompt`, and
+        `sampling` may hold the members about sampling, as in files of requests."""
+        if isinstance(value, Request):
+            return value
+        if not isinstance(value, Mapping):
+            raise TypeError(f"a request is a megalith.Request or a dict, found {type(value).__name__}")
+        members = dict(value)
+        members.update(members.pop("sampling", None) or {})
+        for name in ("tokens", "text"):
+            if name in members:
+                if "prompt" in members:
+                    raise TypeError(f"a request has one prompt, found `prompt` and `{name}`")
+                members["prompt"] = members.pop(name)
+        known = {each.name for each in fields(Request)}
+        for name in members:
+            if name not in known:
+                raise TypeError(f"a request has no `{name}`")
+        return Request(**members)
+
+
+def tokens_of(value: Tokens, what: str = "tokens") -> npt.NDArray[np.int32]:
+    """An array of int32. Floats, and integers beyond that, are refused."""
+    array = np.asarray(value)
+    if array.size == 0:
+        array = array.astype(np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"`{what}` must be a list of integers, or an array of them with one dimension")
+    if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
+        raise ValueError(f"`{what}` holds a number that is no 32-bit integer")
+    return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def prompt_of(value: Prompt, encode: Encode | None) -> npt.NDArray[np.int32]:
+    if isinstance(value, (str, bytes)):
+        if encode is None:
+            raise TypeError(
+                "the prompt is a text, but the model has no byte vocabulary; give token ids, which "
+                "megalith.text.load(DIR).encode() makes of a text"
+            )
+        value = encode(value)
+    return tokens_of(value, "prompt")
+
+
+def _input_of(name: str, value: Any, declared: Mapping[str, Mapping[str, Any]], encode: Encode | None) -> Any:
+    if isinstance(value, (str, bytes)):
+        return prompt_of(value, encode)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    array = np.asarray(value)
+    if declared.get(name, {}).get("type") == "bool" and array.dtype.kind == "b" or array.size == 0:
+        array = array.astype(np.int32)
+    if declared.get(name, {}).get("type") == "f32" and array.dtype.kind in "iu":
+        array = array.astype(np.float32)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise TypeError(f"input `{name}` must be a number, a bool, or a list of these")
+    if array.dtype.kind == "f":
+        return np.ascontiguousarray(array, dtype=np.float32)
+    return tokens_of(array, name)
+
+
+def _when_of(value: Any, what: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        if set(value) not in ({"tick"}, {"ms"}):
+            raise TypeError(f"`{what}` must be {{'tick': N}} or {{'ms': N}}")
+        return int(value.get("tick", 0)), int(value.get("ms", 0))
+    tick, ms = value
+    return int(tick), int(ms)
+
+
+def _integer(value: Any, what: str) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"`{what}` must be an integer, found {value!r}")
+    return int(value)
+
+
+def _stop_of(value: Any, encode: Encode | None) -> list[npt.NDArray[np.int32]]:
+    if isinstance(value, (str, bytes, np.ndarray)) or any(isinstance(each, (int, np.integer)) for each in value):
+        raise TypeError("`stop` is a list of sequences: [[46], [10, 10]]")
+    if encode is None and any(isinstance(each, (str, bytes)) for each in value):
+        raise TypeError("`stop` has a text, but the model has no byte vocabulary: other tokens may make the same text")
+    return [tokens_of(encode(each) if encode and isinstance(each, (str, bytes)) else each, "stop") for each in value]
+
+
+def dict_of(
+    request: Request,
+    default_id: str,
+    inputs: Iterable[Mapping[str, Any]],
+    encode: Encode | None,
+    encode_bytes: Encode | None,
+) -> dict[str, Any]:
+    """What `_core` takes. `encode` makes tokens of a prompt, `encode_bytes` those of a byte vocabulary."""
+    eos = request.eos
+    if isinstance(eos, (int, np.integer)):
+        eos = [int(eos)]
+    name = default_id if request.id is None else request.id
+    if isinstance(name, np.integer):
+        name = int(name)
+    if isinstance(name, bool) or not isinstance(name, (str, int)):
+        raise TypeError(f"`id` must be a str or an int, found {name!r}")
+    declared = {each["name"]: each for each in inputs}
+    return {
+        "id": name,
+        "tokens": prompt_of(request.prompt, encode),
+        "max_new_tokens": _integer(request.max_new_tokens, "max_new_tokens"),
+        "eos": None if eos is None else tokens_of(eos, "eos"),
+        "stop": _stop_of(request.stop, encode_bytes),
+        "priority": _integer(request.priority, "priority"),
+        "temperature": float(request.temperature),
+        "top_k": _integer(request.top_k, "top_k"),
+        "top_p": float(request.top_p),
+        "min_p": float(request.min_p),
+        "seed": None if request.seed is None else _integer(request.seed, "seed"),
+        "inputs": {key: _input_of(key, value, declared, encode) for key, value in (request.inputs or {}).items()},
+        "arrives": _when_of(request.arrives, "arrives"),
+        "cancelled": _when_of(request.cancelled, "cancelled"),
+        "deadline_ms": _integer(request.deadline_ms or 0, "deadline_ms"),
+        "file": request._place[0],
+        "line": request._place[1],
+    }
+
+
+def byte_encode(value: str | bytes) -> npt.NDArray[np.int32]:
+    """Of a byte vocabulary."""
+    return np.frombuffer(value.encode() if isinstance(value, str) else value, dtype=np.uint8).astype(np.int32)
+
+
+def path_of(value: str | os.PathLike[str]) -> str:
+    return os.fsdecode(os.fspath(value))

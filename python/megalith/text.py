@@ -1,0 +1,273 @@
+"""Text: tokenizers, chat templates, and tokens that become text while they come.
+
+    tokenizer = megalith.text.load("models/demo", program)
+    prompt = tokenizer.chat([{"role": "user", "content": "Hello"}])
+    for piece in tokenizer.stream(session.generate(prompt, max_new_tokens=64)):
+        print(piece, end="", flush=True)
+
+A checkpoint's folder may have a `tokenizer.json`, which Hugging Face's package `tokenizers` reads, and a chat template,
+which needs `jinja2`: `pip install megalith[text]`. A byte vocabulary needs neither.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ._program import Program
+
+ChatMessage = Mapping[str, Any]
+"""`{"role": "user", "content": "..."}`"""
+
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+class TextError(Exception):
+    """There is no tokenizer or template, it cannot be read, or its package is missing."""
+
+
+def _need(module: str, package: str, what: str) -> Any:
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError as error:
+        raise TextError(f"{what} needs the Python package `{package}`: pip install 'megalith[text]'") from error
+
+
+class Pieces:
+    """Makes text of tokens as they come. No piece ends within a character: what may become one is held back."""
+
+    def push(self, tokens: Iterable[int] | int) -> str:
+        """The text that is certain now."""
+        raise NotImplementedError
+
+    def flush(self) -> str:
+        """What is left when no token comes any more."""
+        raise NotImplementedError
+
+
+class Tokenizer:
+    """Makes tokens of text, and text of tokens."""
+
+    eos: frozenset[int] = frozenset()
+    """Tokens that end a text. They have no text."""
+    has_chat_template: bool = False
+
+    def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
+        """Token ids of a text. `special`: with what the tokenizer puts around a text, such as a token that begins it."""
+        raise NotImplementedError
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of all tokens. Special ones have none."""
+        pieces = self.pieces()
+        return pieces.push(tokens) + pieces.flush()
+
+    def pieces(self) -> Pieces:
+        """For tokens that come one by one."""
+        raise NotImplementedError
+
+    def stream(self, tokens: Iterable[int]) -> Iterator[str]:
+        """Pieces of text while the tokens come. Each is whole characters; none is empty."""
+        pieces = self.pieces()
+        for token in tokens:
+            if piece := pieces.push(token):
+                yield piece
+        if piece := pieces.flush():
+            yield piece
+
+    def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
+        """The chat template's text. `answer`: the next turn is the model's. `variables` go to the template."""
+        raise TextError("the checkpoint has no chat template")
+
+    def chat(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> list[int]:
+        """Its tokens."""
+        return self.encode(self.chat_text(messages, answer=answer, **variables), special=False)
+
+
+class _BytePieces(Pieces):
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, tokens: Iterable[int] | int) -> str:
+        several = [tokens] if isinstance(tokens, (int, np.integer)) else tokens
+        return self._decoder.decode(bytes(token for token in map(int, several) if token < 256))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class ByteTokenizer(Tokenizer):
+    """Of a vocabulary whose tokens below 256 are bytes. The others have no text."""
+
+    def __init__(self, eos: Iterable[int] = ()) -> None:
+        self.eos = frozenset(eos)
+
+    def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+    def pieces(self) -> Pieces:
+        return _BytePieces()
+
+
+class _WindowPieces(Pieces):
+    """A token's text depends on those before it (spaces, characters of several tokens). So the last tokens are decoded
+    together, and what was given already is cut off."""
+
+    def __init__(self, decode: Callable[[list[int]], str], hidden: frozenset[int]) -> None:
+        self._decode = decode
+        self._hidden = hidden
+        self._window: list[int] = []
+        self._complete = 0  # tokens of the window, behind which its text was complete the last time
+        self._given = 0  # characters of its text
+
+    def push(self, tokens: Iterable[int] | int) -> str:
+        out = ""
+        for token in map(int, [tokens] if isinstance(tokens, (int, np.integer)) else tokens):
+            if token in self._hidden:
+                continue
+            self._window.append(token)
+            text = self._decode(self._window)
+            # Further bytes may turn its end into characters. One has four bytes: what has waited for longer is none,
+            # but for the last three.
+            most = len(text) if len(self._window) - self._complete <= 4 else 3
+            end = len(text)
+            while end and len(text) - end < most and text[end - 1] == _UNKNOWN:
+                end -= 1
+            out += self._until(text[:end])
+            if end == len(text) and len(text) > 0:  # the next token needs those since the last such place
+                self._window = self._window[self._complete :]
+                self._complete = len(self._window)
+                self._given = len(self._decode(self._window))
+        return out
+
+    def flush(self) -> str:
+        return self._until(self._decode(self._window)) if self._window else ""
+
+    def _until(self, text: str) -> str:
+        out = text[self._given :]
+        self._given = max(self._given, len(text))
+        return out
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """Of a folder with a `tokenizer.json`."""
+
+    def __init__(self, folder: str | os.PathLike[str], eos: Iterable[int] = ()) -> None:
+        folder = Path(folder)
+        tokenizers = _need("tokenizers", "tokenizers", f"`{folder / 'tokenizer.json'}`")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # noqa: BLE001, the package has no class of its own
+            raise TextError(f"`{folder / 'tokenizer.json'}` cannot be read: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.eos = frozenset(eos)
+        self._config = _json(folder / "tokenizer_config.json")
+        self._template = _template_of(folder, self._config)
+        self.has_chat_template = self._template is not None
+
+    def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode()
+        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def pieces(self) -> Pieces:
+        return _WindowPieces(lambda tokens: self._tokenizer.decode(tokens, skip_special_tokens=True), self.eos)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        shown = [token for token in map(int, tokens) if token not in self.eos]
+        return str(self._tokenizer.decode(shown, skip_special_tokens=True))
+
+    def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
+        if self._template is None:
+            raise TextError("the checkpoint has no chat template")
+        known: dict[str, Any] = {"tools": None, "documents": None}
+        for name, value in self._config.items():
+            if name.endswith("_token"):  # a text, or an object with the text
+                value = value.get("content") if isinstance(value, dict) else value
+                if isinstance(value, str):
+                    known[name] = value
+        known.update(variables)
+        return _render(self._template, {"messages": list(messages), "add_generation_prompt": answer, **known})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise TextError(f"`{path}` cannot be read: {error}") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # of objects with a name
+        named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _render(template: str, variables: Mapping[str, Any]) -> str:
+    """As Hugging Face's `apply_chat_template` does: in a sandbox."""
+    _need("jinja2", "jinja2", "a chat template")
+    import jinja2.ext
+    import jinja2.sandbox
+
+    class Generated(jinja2.ext.Extension):  # {% generation %} marks what a model writes; it changes nothing here
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def fail(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def tojson(
+        value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    ) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def strftime_now(form: str) -> str:
+        import datetime
+
+        return datetime.datetime.now().strftime(form)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generated, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals.update(raise_exception=fail, strftime_now=strftime_now)
+    try:
+        return environment.from_string(template).render(**variables)
+    except jinja2.TemplateError as error:
+        raise TextError(f"the chat template failed: {error}") from error
+
+
+def load(folder: Union[str, "os.PathLike[str]"], program: Program | None = None) -> Tokenizer:
+    """The tokenizer of a checkpoint's folder: that of its `tokenizer.json`, or bytes where `config.json` says
+    `"byte_vocabulary": true`. `program` tells which tokens end a text; without it, generation_config.json and
+    config.json do. Raises `TextError`."""
+    folder = Path(folder)
+    config = _json(folder / "config.json")
+    if program is not None:
+        eos = list(program.eos)
+    else:
+        said = _json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
+        eos = [said] if isinstance(said, int) else [each for each in said or [] if isinstance(each, int)]
+    if program.byte_vocabulary if program is not None else config.get("byte_vocabulary"):
+        return ByteTokenizer(eos)
+    if (folder / "tokenizer.json").is_file():
+        return HuggingFaceTokenizer(folder, eos)
+    raise TextError(f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary")

@@ -1,0 +1,205 @@
+//===- Core.cpp - the module, values and errors ---------------------------===//
+#include "Core.h"
+
+namespace megalith::python {
+
+static nb::str decoded(const std::string &bytes, const char *errors) {
+  return nb::steal<nb::str>(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), errors));
+}
+
+nb::str text(const std::string &bytes) { return decoded(bytes, "backslashreplace"); }
+nb::str pathText(const std::string &bytes) { return decoded(bytes, "surrogateescape"); }
+
+std::string bytesOf(nb::handle value) {
+  if (!PyUnicode_Check(value.ptr()))
+    throw nb::type_error("expected a str");
+  nb::object bytes = nb::steal(PyUnicode_AsEncodedString(value.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes.is_valid())
+    throw nb::python_error();
+  return std::string(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
+}
+
+nb::list texts(const std::vector<std::string> &list) {
+  nb::list out;
+  for (const std::string &each : list)
+    out.append(text(each));
+  return out;
+}
+
+nb::object member(nb::dict options, const char *name) {
+  PyObject *value = PyDict_GetItemString(options.ptr(), name);
+  return value ? nb::borrow(value) : nb::none();
+}
+
+void read(nb::dict options, const char *name, std::string &out) {
+  if (nb::object value = member(options, name); !value.is_none())
+    out = bytesOf(value);
+}
+
+void read(nb::dict options, const char *name, std::vector<std::string> &out) {
+  if (nb::object list = member(options, name); !list.is_none())
+    for (nb::handle each : list)
+      out.push_back(bytesOf(each));
+}
+
+void read(nb::dict options, const char *name, std::vector<std::pair<std::string, std::string>> &out) {
+  if (nb::object pairs = member(options, name); !pairs.is_none())
+    for (nb::handle each : pairs)
+      out.emplace_back(bytesOf(each[0]), bytesOf(each[1]));
+}
+
+void read(nb::dict options, const char *name, std::function<void(const std::string &)> &out) {
+  nb::object callable = member(options, name);
+  if (callable.is_none())
+    return;
+  std::shared_ptr<nb::object> held(new nb::object(std::move(callable)), [](nb::object *object) {
+    if (!nb::is_alive())
+      return;
+    const nb::gil_scoped_acquire acquire;
+    delete object;
+  });
+  out = [held](const std::string &what) {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      (*held)(text(what));
+    } catch (nb::python_error &error) { // nobody could take it here
+      error.discard_as_unraisable(*held);
+    }
+  };
+}
+
+static InputValue inputOf(nb::handle value) {
+  if (PyBool_Check(value.ptr()))
+    return value.ptr() == Py_True;
+  if (PyLong_Check(value.ptr()))
+    return nb::cast<int64_t>(value);
+  if (PyFloat_Check(value.ptr()))
+    return nb::cast<double>(value);
+  if (nb::cast<std::string>(value.attr("dtype").attr("kind")) == "f")
+    return valuesOf<float>(value);
+  return valuesOf<int32_t>(value);
+}
+
+static nb::object objectOf(const InputValue &value) {
+  return std::visit(
+      [](const auto &v) -> nb::object {
+        if constexpr (requires { v.size(); })
+          return arrayOf(v);
+        else
+          return nb::cast(v);
+      },
+      value);
+}
+
+/// (tick, ms)
+static When whenOf(nb::handle pair) { return {nb::cast<int64_t>(pair[0]), nb::cast<int64_t>(pair[1])}; }
+
+Request requestOf(nb::dict r) {
+  Request out;
+  nb::object id = member(r, "id");
+  out.id = PyLong_Check(id.ptr()) ? RequestId::ofInteger(bytesOf(nb::str(id))) : RequestId(bytesOf(id));
+  out.tokens = valuesOf<int32_t>(member(r, "tokens"));
+  read(r, "max_new_tokens", out.maxNewTokens);
+  if (nb::object eos = member(r, "eos"); !eos.is_none())
+    out.eos = valuesOf<int32_t>(eos);
+  if (nb::object stop = member(r, "stop"); !stop.is_none())
+    for (nb::handle sequence : stop)
+      out.stop.push_back(valuesOf<int32_t>(sequence));
+  read(r, "priority", out.priority);
+  read(r, "temperature", out.sampling.temperature);
+  read(r, "top_k", out.sampling.topK);
+  read(r, "top_p", out.sampling.topP);
+  read(r, "min_p", out.sampling.minP);
+  if (nb::object seed = member(r, "seed"); !seed.is_none())
+    out.sampling.seed = nb::cast<uint32_t>(seed);
+  if (nb::object inputs = member(r, "inputs"); !inputs.is_none())
+    for (auto [name, value] : nb::cast<nb::dict>(inputs))
+      out.inputs.emplace(bytesOf(name), inputOf(value));
+  if (nb::object when = member(r, "arrives"); !when.is_none())
+    out.arrives = whenOf(when);
+  if (nb::object when = member(r, "cancelled"); !when.is_none())
+    out.cancelled = whenOf(when);
+  read(r, "deadline_ms", out.deadlineMs);
+  read(r, "file", out.file);
+  read(r, "line", out.line);
+  return out;
+}
+
+nb::dict dictOf(const Request &r) {
+  nb::dict out, inputs;
+  out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
+  out["prompt"] = arrayOf(r.tokens);
+  out["max_new_tokens"] = r.maxNewTokens;
+  out["eos"] = r.eos ? arrayOf(*r.eos) : nb::none();
+  nb::list stop;
+  for (const std::vector<int32_t> &sequence : r.stop)
+    stop.append(arrayOf(sequence));
+  out["stop"] = stop;
+  out["priority"] = r.priority;
+  out["temperature"] = r.sampling.temperature;
+  out["top_k"] = r.sampling.topK;
+  out["top_p"] = r.sampling.topP;
+  out["min_p"] = r.sampling.minP;
+  out["seed"] = r.sampling.seed ? nb::cast(*r.sampling.seed) : nb::none();
+  for (const auto &[name, value] : r.inputs)
+    inputs[text(name)] = objectOf(value);
+  out["inputs"] = inputs;
+  out["arrives"] = r.arrives == When() ? nb::none() : nb::object(nb::make_tuple(r.arrives.tick, r.arrives.ms));
+  out["cancelled"] =
+      r.cancelled ? nb::object(nb::make_tuple(r.cancelled->tick, r.cancelled->ms)) : nb::object(nb::none());
+  out["deadline_ms"] = r.deadlineMs;
+  out["_place"] = nb::make_tuple(r.file, r.line);
+  return out;
+}
+
+nb::list listOf(const std::vector<Input> &inputs) {
+  nb::list out;
+  for (const Input &input : inputs) {
+    nb::dict one;
+    one["name"] = text(input.name);
+    one["type"] = text(input.type);
+    one["capacity"] = input.capacity ? nb::cast(*input.capacity) : nb::none();
+    one["least"] = input.least;
+    one["most"] = input.most;
+    one["default"] = input.otherwise ? objectOf(*input.otherwise) : nb::none();
+    one["required"] = !input.otherwise;
+    one["spelling"] = text(input.spelling());
+    out.append(one);
+  }
+  return out;
+}
+
+/// A class of megalith._errors.
+static nb::object errorClass(const char *name) { return nb::module_::import_("megalith._errors").attr(name); }
+
+nb::object objectOf(const Error &error) {
+  nb::list notes;
+  for (const Note &note : error.notes)
+    notes.append(errorClass("Note")(text(note.message), pathText(note.file), note.line, note.column));
+  return errorClass("Message")(text(error.kind), text(error.message), pathText(error.file), error.line, error.column,
+                               error.length, notes, error.warning, text(error.text));
+}
+
+nb::list listOf(const Messages &messages) {
+  nb::list out;
+  for (const Error &error : messages.list)
+    out.append(objectOf(error));
+  return out;
+}
+
+void raise(const Messages &messages) {
+  nb::object error = errorClass("Error")(listOf(messages), text(messages.text()));
+  PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+} // namespace megalith::python
+
+NB_MODULE(_core, module) {
+  using namespace megalith::python;
+  module.def("version", [] { return text(megalith::version()); });
+  module.def("fault_text", [](const std::string &code) { return text(megalith::faultText(code)); });
+  bindPrograms(module);
+  bindKernels(module);
+  bindLive(module);
+}

@@ -1,0 +1,208 @@
+//===- Kernels.cpp - loading, and batches of requests ---------------------===//
+#include "Core.h"
+#include <algorithm>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+namespace megalith::python {
+
+static constexpr std::pair<const char *, Device> devices[] = {
+    {"auto", Device::Auto}, {"cuda", Device::Cuda}, {"cpu", Device::Cpu}, {"reference", Device::Reference}};
+static constexpr std::pair<const char *, Control> controls[] = {
+    {"resident", Control::Resident}, {"host", Control::Host}, {"graph", Control::Graph}};
+
+/// What `name` says in the table.
+template <class T, size_t N>
+static void choose(nb::dict options, const char *name, const std::pair<const char *, T> (&table)[N], T &out) {
+  std::string said;
+  read(options, name, said);
+  if (said.empty())
+    return;
+  std::string all;
+  for (const auto &[word, value] : table) {
+    if (said == word) {
+      out = value;
+      return;
+    }
+    all += (all.empty() ? "'" : ", '") + std::string(word) + "'";
+  }
+  throw nb::value_error((std::string(name) + " must be one of " + all + ", found '" + said + "'").c_str());
+}
+
+static LoadedKernel load(CompiledProgram &p, nb::dict from) {
+  KernelOptions options;
+  choose(from, "device", devices, options.device);
+  read(from, "ordinal", options.ordinal);
+  read(from, "source_files", options.sourceFiles);
+  read(from, "whole_kernel", options.wholeKernel);
+  read(from, "cpu_arch", options.cpuArch);
+  read(from, "check", options.check);
+  read(from, "progress", options.progress);
+  return {take(alone(*p.mutex, [&] { return Kernel::load(p.program, options); })), p.mutex};
+}
+
+static SessionOptions optionsOf(nb::dict from) {
+  SessionOptions out;
+  read(from, "capacity", out.capacity);
+  read(from, "max_ticks", out.maxTicks);
+  choose(from, "control", controls, out.control);
+  read(from, "ticks_per_launch", out.ticksPerLaunch);
+  read(from, "seed", out.seed);
+  read(from, "watchdog", out.watchdogSeconds);
+  read(from, "trace", out.trace);
+  read(from, "kv_hash", out.kvHash);
+  read(from, "gauges", out.gauges);
+  read(from, "tick_times", out.tickTimes);
+  read(from, "logits", out.logits);
+  read(from, "progress", out.progress);
+  read(from, "repeat", out.repeat);
+  if (nb::object seed = member(from, "shuffle_pages"); !seed.is_none())
+    out.shufflePages = nb::cast<uint64_t>(seed);
+  read(from, "delay_seed", out.delaySeed);
+  read(from, "replay", out.replay);
+  read(from, "schedule", out.schedule);
+  return out;
+}
+
+static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optional<Error> &why) {
+  nb::dict out, gauges;
+  out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
+  const size_t generated = r.tokens.size();
+  out["tokens"] = arrayOf(std::move(r.tokens));
+  out["finish"] = text(r.finish);
+  out["state"] = text(r.state);
+  out["fault"] = text(r.fault);
+  out["fault_state"] = text(r.faultState);
+  out["place"] = pathText(r.place);
+  out["passes"] = r.passes;
+  out["rows"] = r.rows;
+  out["asked"] = r.asked;
+  out["arrived"] = r.times.arrived;
+  out["admitted"] = r.times.admitted;
+  std::vector<double> appended;
+  std::vector<int32_t> appends;
+  for (const RequestTimes::Append &append : r.times.appends) {
+    appended.push_back(append.at);
+    appends.push_back(append.tokens);
+  }
+  out["append_times"] = arrayOf(std::move(appended));
+  out["append_tokens"] = arrayOf(std::move(appends));
+  if (r.logits.size() == generated * size_t(vocabulary) && (generated == 0 || !r.logits.empty()))
+    out["logits"] = arrayOf(std::move(r.logits), {generated, size_t(vocabulary)});
+  else
+    out["logits"] = nb::none();
+  for (auto &[name, values] : r.gauges)
+    gauges[text(name)] = arrayOf(std::move(values));
+  out["gauges"] = gauges;
+  out["error"] = why ? objectOf(*why) : nb::none();
+  return out;
+}
+
+static nb::dict dictOf(const HostCalls &calls) {
+  nb::dict out;
+  out["launches"] = calls.launches;
+  out["graph_launches"] = calls.graphLaunches;
+  out["synchronizations"] = calls.synchronizations;
+  out["copies"] = calls.copies;
+  out["bytes"] = calls.bytes;
+  return out;
+}
+
+/// Batches that were interrupted. Nothing ends a batch early: each runs on, on the thread of its session, and keeps its
+/// kernel busy.
+static std::vector<std::shared_ptr<Session>> &abandoned() {
+  static auto *sessions = new std::vector<std::shared_ptr<Session>>(); // no thread is waited for when the process ends
+  return *sessions;
+}
+
+/// Forgets those that have ended; how many there are yet.
+static size_t countAbandoned() {
+  std::erase_if(abandoned(), [](const std::shared_ptr<Session> &session) {
+    const auto ignored = session->poll(); // an error is an end, too
+    return !ignored || session->done();
+  });
+  return abandoned().size();
+}
+
+static nb::dict run(LoadedKernel &k, nb::list requests, nb::dict from, int64_t vocabulary) {
+  const SessionOptions options = optionsOf(from);
+  const Hold hold(*k.mutex);
+  auto session = std::make_shared<Session>(take(Session::open(k.kernel, options)));
+  for (nb::handle request : requests)
+    take(session->submit(requestOf(nb::cast<nb::dict>(request))));
+  take(session->start());
+  const auto wait = [&]() -> Status {
+    const nb::gil_scoped_release release;
+    const auto news = session->poll(std::chrono::milliseconds(50));
+    return news ? Status(Done()) : Status(news.errors());
+  };
+  while (!session->done()) {
+    take(wait());
+    if (PyErr_CheckSignals() != 0) {
+      countAbandoned();
+      abandoned().push_back(std::move(session));
+      throw nb::python_error();
+    }
+  }
+  Results results = take(session->results());
+
+  nb::dict out;
+  nb::list each;
+  for (size_t i = 0; i < results.requests.size(); ++i) {
+    const std::optional<Error> why = session->explain(results, i);
+    each.append(dictOf(std::move(results.requests[i]), options.logits ? vocabulary : -1, why));
+  }
+  out["requests"] = each;
+  nb::dict metrics;
+  for (const auto &[name, value] : results.metrics)
+    metrics[text(name)] = value;
+  out["metrics"] = metrics;
+  out["ticks"] = results.ticks;
+  out["passes"] = results.passes;
+  out["rows"] = results.rows;
+  out["launches"] = results.launches;
+  out["calls"] = dictOf(results.calls);
+  out["milliseconds"] = results.milliseconds;
+  out["tick_times"] = arrayOf(std::move(results.tickTimes));
+  out["trace"] = options.trace ? nb::object(text(results.trace)) : nb::object(nb::none());
+  out["messages"] = listOf(results.messages);
+  return out;
+}
+
+/// `f(kernel)`, alone.
+template <class F> static auto of(F f) {
+  return [f](LoadedKernel &k) { return alone(*k.mutex, [&] { return f(k.kernel); }); };
+}
+
+void bindKernels(nb::module_ &module) {
+  module.def("load", load);
+  module.def("run", run);
+  module.def("abandoned", countAbandoned);
+
+  nb::class_<LoadedKernel>(module, "Kernel")
+      .def("messages", [](LoadedKernel &k) { return listOf(alone(*k.mutex, [&] { return k.kernel.messages(); })); })
+      .def("device", of([](Kernel &k) -> std::string {
+             return std::find_if(std::begin(devices), std::end(devices),
+                                 [&](const auto &each) { return each.second == k.device(); })
+                 ->first;
+           }))
+      .def("device_name", [](LoadedKernel &k) { return text(alone(*k.mutex, [&] { return k.kernel.deviceName(); })); })
+      .def("compile_ms", of([](Kernel &k) { return k.compileMilliseconds(); }))
+      .def("load_ms", of([](Kernel &k) { return k.loadMilliseconds(); }))
+      .def("weights",
+           [](LoadedKernel &k) {
+             const LoadedWeights weights = alone(*k.mutex, [&] { return k.kernel.weights(); });
+             nb::dict out;
+             out["milliseconds"] = weights.milliseconds;
+             out["bytes"] = weights.bytes;
+             out["packed_bytes"] = weights.packedBytes;
+             out["row_bytes"] = weights.rowBytes;
+             return out;
+           })
+      .def("cache_hit", of([](Kernel &k) { return k.cacheHit(); }))
+      .def("how", of([](Kernel &k) { return k.how(); }))
+      .def("cuda", [](LoadedKernel &k) { return text(alone(*k.mutex, [&] { return k.kernel.source().cuda; })); });
+}
+
+} // namespace megalith::python

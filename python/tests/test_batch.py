@@ -1,0 +1,263 @@
+"""Programs, kernels, batches."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import megalith
+import numpy as np
+import pytest
+from conftest import DEMO, PROMPTS, ROOT
+
+
+def test_a_program_tells_what_it_is(program):
+    assert program.name == "sampled"
+    assert program.vocabulary == 260 and program.byte_vocabulary and program.positions == 2048
+    assert program.eos == [257]
+    assert program.param("slots") == 8 and program.param("nothing") is None
+    assert program.inputs == [] and program.messages == []
+    assert os.path.samefile(program.config_file, DEMO / "config.json")
+    assert "stage" in program.ir("control") and "verify" not in program.ast()
+    with pytest.raises(ValueError, match="all, control, models"):
+        program.ir("some")
+    source = program.source()
+    assert "__global__" in source.cuda and source.control[1] in source.cuda and source.manifest.startswith("{")
+
+
+def test_the_package_and_the_library_have_one_version():
+    import importlib.metadata
+
+    assert importlib.metadata.version("megalith") == megalith.__version__
+
+
+def test_params_texts_and_profile_are_used():
+    text = megalith.pipeline("autoregressive").read_text()
+    program = megalith.compile(
+        "made-up.yaml", DEMO, params={"slots": 3}, texts={"made-up.yaml": text}, profile="a100", plan={"ctas": 4}
+    )
+    assert program.param("slots") == 3
+    assert '"ctas":4' in program.source().manifest.replace(" ", "").replace("\n", "")
+
+
+def test_a_batch(kernel):
+    results = kernel.run(
+        [
+            megalith.Request(PROMPTS[0], 12, id="first"),
+            {"text": PROMPTS[1], "max_new_tokens": 5, "id": 7},
+            {"tokens": np.frombuffer(PROMPTS[2].encode(), np.uint8), "max_new_tokens": 3, "eos": [ord("e")]},
+            megalith.Request([65, 66], 0),
+        ],
+        logits=True,
+        trace=True,
+    )
+    assert [result.id for result in results] == ["first", 7, "2", "3"]
+    first = results[0]
+    assert first.tokens.dtype == np.int32 and bytes(first.tokens.tolist()) == b"of the world"
+    assert first.logits.dtype == np.float32 and first.logits.shape == (12, 260)
+    assert (first.logits.argmax(axis=1) == first.tokens).all()
+    assert first.finish == "length" and first.state == "COMPLETE" and first.error is None
+    assert first.append_tokens.sum() == 12 and len(first.append_times) == 12
+    assert results[3].tokens.shape == (0,) and results[3].logits.shape == (0, 260)
+    assert results.metrics["tokens_committed"] == sum(len(result.tokens) for result in results)
+    assert len(results.trace.splitlines()) > results.ticks
+
+
+def test_without_being_asked_there_are_no_logits_and_no_trace(kernel):
+    results = kernel.run([megalith.Request([65], 2)])
+    assert results[0].logits is None and results.trace is None
+
+
+def test_eos_ends_a_request(kernel, expected):
+    tokens = expected[PROMPTS[0]]
+    (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, eos=tokens[2])])
+    assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
+
+
+def test_stop_sequences_end_a_request(kernel):
+    for stop in [[b"wor"], ["xyz", "wor"], [list(b"wor")]]:
+        (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, stop=stop)])
+        assert result.finish == "stop" and bytes(result.tokens.tolist()) == b"of the wor"
+    for stop in "wor", [1, 2]:
+        with pytest.raises(TypeError, match="list of sequences"):
+            kernel.run([megalith.Request(PROMPTS[0], 12, stop=stop)])
+
+
+def test_draws_depend_on_the_seed(kernel):
+    def draw(seed, run_seed=0):
+        return kernel.run([megalith.Request(PROMPTS[0], 12, temperature=1.5, seed=seed)], seed=run_seed)[
+            0
+        ].tokens.tolist()
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2) and draw(1) != draw(1, 5)
+
+
+def test_files_of_requests(program, kernel, tmp_path):
+    path = tmp_path / "R.jsonl"
+    path.write_text(
+        '{"id": "a", "text": "In ", "max_new_tokens": 2}\n{"id": 2, "tokens": [65], "max_new_tokens": 1, "eos": 3, "stop": [[4, 5]], "sampling": {"seed": 4}}\n'
+    )
+    first, second = program.read_requests(path)
+    assert first.id == "a" and first.prompt.tolist() == [73, 110, 32] and first.eos.tolist() == [257]
+    assert (
+        second.id == 2
+        and second.eos.tolist() == [3]
+        and [s.tolist() for s in second.stop] == [[4, 5]]
+        and second.seed == 4
+    )
+    assert [result.id for result in kernel.run([first, second])] == ["a", 2]
+    with pytest.raises(megalith.Error) as caught:
+        program.parse_requests('\n{"id": 1}', "mine.jsonl")
+    message = caught.value.first
+    assert (message.file, message.line) == ("mine.jsonl", 2)
+
+
+@pytest.mark.parametrize(
+    "request_, error, what",
+    [
+        ({"prompt": [1.5], "max_new_tokens": 1}, TypeError, "list of integers"),
+        ({"prompt": [[1]], "max_new_tokens": 1}, TypeError, "list of integers"),
+        ({"prompt": [2**31], "max_new_tokens": 1}, ValueError, "32-bit"),
+        ({"prompt": [1], "max_new_tokens": 1.0}, TypeError, "max_new_tokens"),
+        ({"prompt": [1], "max_new_tokens": True}, TypeError, "max_new_tokens"),
+        ({"prompt": [1], "tokens": [1], "max_new_tokens": 1}, TypeError, "one prompt"),
+        ({"prompt": [1], "max_new_tokens": 1, "what": 2}, TypeError, "no `what`"),
+        ({"prompt": [1], "max_new_tokens": 1, "id": 1.5}, TypeError, "`id`"),
+        ({"prompt": [1], "max_new_tokens": 1, "arrives": {"day": 1}}, TypeError, "arrives"),
+        (7, TypeError, "a request is"),
+    ],
+)
+def test_what_is_no_request_is_refused(kernel, request_, error, what):
+    with pytest.raises(error, match=what):
+        kernel.run([request_])
+
+
+@pytest.mark.parametrize(
+    "request_, kind",
+    [
+        ({"prompt": [999], "max_new_tokens": 1}, "request-token-range"),
+        ({"prompt": [], "max_new_tokens": 1}, "request-empty-prompt"),
+        ({"prompt": [1], "max_new_tokens": -1}, "request-budget"),
+        ({"prompt": [1], "max_new_tokens": 10**6}, "request-too-large"),
+        ({"prompt": [1], "max_new_tokens": 1, "temperature": -1}, "request-sampling"),
+        ({"prompt": [1], "max_new_tokens": 1, "inputs": {"x": 1}}, "request-input"),
+    ],
+)
+def test_what_can_never_run_is_refused(kernel, request_, kind):
+    with pytest.raises(megalith.Error) as caught:
+        kernel.run([request_])
+    assert caught.value.kind == kind
+
+
+def test_options_are_checked(program, kernel):
+    with pytest.raises(ValueError, match="'cuda'"):
+        program.load("gpu")
+    with pytest.raises(ValueError, match="'resident'"):
+        kernel.run([], control="mine")
+    with pytest.raises(megalith.Error) as caught:
+        kernel.run([megalith.Request([1], 1)], control="host")
+    assert caught.value.kind == "session-options"
+
+
+def test_errors_have_places_and_advice():
+    text = megalith.pipeline("sampled").read_text().replace("\nstages:", "\nstagse:")
+    with pytest.raises(megalith.Error) as caught:
+        megalith.compile("wrong.yaml", DEMO, texts={"wrong.yaml": text})
+    error = caught.value
+    message = error.first
+    assert error.kind == message.kind == "unknown-key"
+    assert (
+        message.file == "wrong.yaml"
+        and text.splitlines()[message.line - 1].startswith("stagse:")
+        and message.column == 1
+    )
+    assert message.notes[0].message == "did you mean `stages`?"
+    assert f"wrong.yaml:{message.line}:1: error: unknown key `stagse`" in str(error) and "^" in str(error)
+
+
+def test_bytes_that_are_no_text_do_no_harm(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    with pytest.raises(megalith.Error) as caught:
+        megalith.compile(folder / "x.yaml")
+    assert caught.value.kind == "cannot-read-file" and str(caught.value).isprintable()
+
+
+def test_errors_can_be_pickled():
+    import pickle
+
+    with pytest.raises(megalith.Error) as caught:
+        megalith.compile("nowhere.yaml")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.messages == caught.value.messages and str(copy) == str(caught.value)
+
+
+def test_a_run_that_is_cut_off_says_so(kernel):
+    results = kernel.run([megalith.Request(PROMPTS[0], 100)], max_ticks=5)
+    assert results[0].finish == "limit" and results[0].error.kind == "request-limit"
+
+
+def test_inspect():
+    found = megalith.inspect(DEMO)
+    assert found.runs and found.models[0]["shape"]["layers"] == 6
+    assert "megalith/share" in found.models[0]["file"]  # of the package
+    assert not megalith.inspect(ROOT / "pipelines").runs
+    assert "QUEUED" in megalith.state_diagram(megalith.pipeline("sampled"))
+
+
+def test_pipelines_come_with_the_package():
+    assert set(megalith.pipelines()) == {path.stem for path in (ROOT / "pipelines").glob("*.yaml")}
+    with pytest.raises(ValueError, match="autoregressive"):
+        megalith.pipeline("nothing")
+
+
+def test_threads_share_a_kernel(kernel, expected):
+    got = {}
+
+    def work(prompt):
+        got[prompt] = kernel.run([megalith.Request(prompt, 12)])[0].tokens.tolist()
+
+    threads = [threading.Thread(target=work, args=(prompt,)) for prompt in PROMPTS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == expected
+
+
+def test_progress_is_told(program):
+    told = []
+    program.load("reference", progress=told.append)
+    assert told[-1] == ""
+
+
+def test_the_cpu_executor_gives_the_same(program, expected):
+    kernel = program.load("cpu")
+    assert kernel.device == "cpu" and "__global__" in kernel.cuda and kernel.weights["bytes"] > 0
+    (result,) = kernel.run([megalith.Request(PROMPTS[0], 4)])
+    assert result.tokens.tolist() == expected[PROMPTS[0]][:4]
+
+
+def test_ctrl_c_gives_control_back():
+    script = f"""
+import megalith, time
+kernel = megalith.compile(megalith.pipeline("sampled"), {str(DEMO)!r}).load("reference")
+print("ready", flush=True)
+started = time.time()
+try:
+    kernel.run([megalith.Request([65] * 100, 400) for _ in range(8)])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    try:
+        kernel.run([megalith.Request([65], 1)])
+    except megalith.Error as error:
+        print(error.kind, flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert out == "interrupted\nkernel-busy\n" and process.returncode == 0
