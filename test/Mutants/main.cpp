@@ -40,8 +40,8 @@ namespace {
 struct Mutant {
   std::string name, what, file, find, replace, reports;
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
-  /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml.
-  enum Kind { Plain, Stalled, Resumed, Words, Parallel } kind;
+  /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live session.
+  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live } kind;
 };
 
 const Mutant mutants[] = {
@@ -54,6 +54,8 @@ const Mutant mutants[] = {
   {Name, What, File, Find, Replace, Reports, Mutant::Words},
 #define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
   {Name, What, File, Find, Replace, Reports, Mutant::Parallel},
+#define LIVE_MUTANT(Name, What, File, Find, Replace, Reports)                                                          \
+  {Name, What, File, Find, Replace, Reports, Mutant::Live},
 #include "Mutants.def"
 };
 
@@ -178,7 +180,7 @@ public:
   }
 
   /// Explores one mutant, or with null the unbroken kernel.
-  /// `kind`: Stalled or Resumed, or anything else.
+  /// `kind`: Stalled, Resumed or Live, or anything else.
   Verdict examine(const Mutant *mutant, Mutant::Kind kind) {
     emit::Units units = source.units;
     driver::HostOptions host;
@@ -206,8 +208,12 @@ public:
     explore.shrinkRuns = 0;
     runtime::RunOptions run = someOptions();
     run.ticksPerLaunch = kind == Mutant::Resumed;
-    if (mutant)
+    if (kind == Mutant::Live) { // the host's side is what is broken: a run without it is as it should be
+      explore.live.emplace();
+      run.oracleDrafts.clear();
+    } else if (mutant) {
       explore.expected = &unbroken;
+    }
     auto result = cpu::explore(**engine, someRequests(), run, explore);
     if (!result)
       return {false, result.error.message};
@@ -321,6 +327,7 @@ int main(int argc, char **argv) {
     work.push_back({"(unbroken, parallel)", [&] { return parallel.examine(nullptr, Mutant::Plain); }});
     work.push_back({"(unbroken, a tick a launch)", [&] { return narrow.examine(nullptr, Mutant::Resumed); }});
     work.push_back({"(unbroken, words, a tick)", [&] { return words.examine(nullptr, Mutant::Resumed); }});
+    work.push_back({"(unbroken, a live session)", [&] { return narrow.examine(nullptr, Mutant::Live); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
