@@ -15,7 +15,8 @@
 // prevent the value, as a warning, is in `messages()` of what was made.
 //
 // Threads. A Program, the kernels made of it and their sessions are for one thread at a
-// time. Session::start() runs the kernel on a thread of its own.
+// time. Session::start() runs the kernel on a thread of its own. LiveSession.h has sessions
+// that take requests while the kernel runs, from any threads.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_API_H
 #define MEGALITH_API_H
@@ -396,7 +397,8 @@ struct SessionOptions {
 };
 
 /// Requests on their way through a kernel: a table of fixed capacity that is filled, started,
-/// and ends. In this version the kernel takes its requests when it starts:
+/// and ends. The kernel takes its requests when it starts (LiveSession.h has one that takes
+/// them while it runs):
 ///
 ///   submit    before start() or run(). Behind it: the error `session-started`
 ///   poll      while the kernel runs it has no news; all tokens come when it has ended

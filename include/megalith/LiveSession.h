@@ -51,24 +51,26 @@ struct LiveEnd {
   double submitted = -1, admitted = -1, firstToken = -1, ended = -1;
 };
 
-/// What is new of one request. Of a request the events come in order; the last one has an `end`.
+/// What is new of one request. Of a request the events come in order; the last one has an `end`. What is new before an
+/// event is read becomes part of it, so that no more of them wait than there are requests.
 struct LiveEvent {
   uint64_t request = 0;             ///< its number, from submit()
   uint64_t user = 0;                ///< what submit() was given for it
   std::vector<int32_t> tokens = {}; ///< new ones; may be empty
   std::string state = {};           ///< that it is in now
   std::optional<LiveEnd> end = {};
-  double at = 0; ///< milliseconds since the session opened
+  double at = 0; ///< of the newest of it, milliseconds since the session opened
 };
 
-/// A session as it stands. Counts are since it opened.
+/// A session as it stands, not behind the events that were read. Counts are since it opened.
 struct LiveStats {
   size_t waiting = 0; ///< requests on the host, without a place
   size_t running = 0; ///< requests in the kernel's table that have not ended
   struct Slot {
     std::optional<uint64_t> request; ///< nullopt: it is free
     std::string state;
-    int64_t promptTokens = 0, generated = 0, kvTokens = 0;
+    int64_t promptTokens = 0, generated = 0;
+    int64_t kvTokens = 0; ///< of which the first model has K and V
   };
   std::vector<Slot> slots;
   struct Pool {
@@ -77,7 +79,8 @@ struct LiveStats {
   };
   std::vector<Pool> pools;
   int64_t ticks = 0, passes = 0, rows = 0;
-  int64_t promptTokens = 0, generatedTokens = 0;
+  int64_t promptTokens = 0; ///< of requests that got a place
+  int64_t generatedTokens = 0;
   std::map<std::string, uint64_t> ended;  ///< requests, by finish
   std::map<std::string, int64_t> metrics; ///< of the pipeline
   int64_t launches = 0;                   ///< of the kernel
@@ -95,8 +98,9 @@ public:
   ~LiveSession();
 
   /// Hands a request over and returns its number: 0, 1, ... `user` comes back with its events. Its `arrives` and
-  /// `cancelled` must not be set: it arrives now. A request that can never run is an error; so is `live-full`, when
-  /// there is no room within `patience`, and `live-stopped`.
+  /// `cancelled` must not be set: it arrives now, and its deadline counts from now. Ids need not differ; without one
+  /// the number is it. A request that can never run is an error; so is `live-full`, when there is no room within
+  /// `patience`, and `live-stopped`.
   Expected<uint64_t> submit(Request request, uint64_t user = 0,
                             std::chrono::milliseconds patience = std::chrono::milliseconds(0));
   /// The next event, waiting for it `patience` at most; nullopt: there is none. Behind the last one of a session that

@@ -238,8 +238,8 @@ typedef struct megalith_update {
   size_t num_tokens;
   int finished;
 } megalith_update;
-/** The next update, waiting for it `milliseconds` at most. *got is 0 when there is none. In this version
- *  all of them come when the kernel has ended. */
+/** The next update, waiting for it `milliseconds` at most. *got is 0 when there is none. All of
+ *  them come when the kernel has ended; a live session has them before. */
 MEGALITH_EXPORT megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds,
                                                     megalith_update *out, int *got, megalith_errors **errors);
 /** 1: all has ended and been given out by poll. */

@@ -8,6 +8,7 @@
 #define MEGALITH_LIB_API_LIVE_H
 
 #include "megalith/LiveSession.h"
+#include "megalith/Support/Diagnostics.h"
 #include <condition_variable>
 #include <deque>
 #include <memory>

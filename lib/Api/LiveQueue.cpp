@@ -1,6 +1,7 @@
 //===- LiveQueue.cpp - requests and events between two threads ------------===//
 #include "Live.h"
 #include "State.h"
+#include <algorithm>
 
 namespace megalith::api {
 

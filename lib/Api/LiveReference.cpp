@@ -29,8 +29,7 @@ public:
       for (uint64_t number : news.cancels)
         out.cancels.push_back(static_cast<int64_t>(number));
       for (LiveArrival &arrival : news.arrivals)
-        out.arrivals.push_back({static_cast<int64_t>(arrival.number), std::move(arrival.request),
-                                static_cast<int64_t>(arrival.submitted)});
+        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival)});
       running += news.arrivals.size();
     };
     const auto left = [&] { return static_cast<size_t>(most) - out.cancels.size() - out.arrivals.size(); };
@@ -91,6 +90,14 @@ private:
   LiveNews held;      ///< was taken, and the run does not know of it
   size_t running = 0; ///< requests that the run has
 
+  /// Of its deadline, which counts from its submission, that is left which is not over.
+  std::shared_ptr<const Request> asItArrives(const LiveArrival &arrival) const {
+    if (arrival.request->deadlineMs == 0)
+      return arrival.request;
+    auto late = std::make_shared<Request>(*arrival.request);
+    late->deadlineMs = std::max(1, late->deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
+    return late;
+  }
   size_t room(size_t most) const { return std::min(most, options.places - running); }
   void tellProgress(const std::string &text) { api::tell(options.progress, text); }
 };

@@ -54,7 +54,7 @@ void Machine::sampleScript() {
       cancel(event.request);
     } else {
       --coming;
-      arrive(requests.at(event.request), nowMs);
+      arrive(requests.at(event.request));
     }
   }
 }
@@ -70,15 +70,15 @@ void Machine::sampleLive() {
   for (LiveHost::Arrival &arrival : news.arrivals) {
     Running &r = add(arrival.number, *arrival.request);
     r.owned = std::move(arrival.request);
-    arrive(r, arrival.ms);
+    arrive(r);
   }
 }
 
-void Machine::arrive(Running &r, int64_t ms) {
+void Machine::arrive(Running &r) {
   r.arrived = r.result.arrivedTick = out.ticks;
-  r.arrivedMs = ms;
+  r.arrivedMs = nowMs;
   if (r.input->deadlineMs > 0)
-    deadlines.insert({ms + r.input->deadlineMs, r.number});
+    deadlines.insert({nowMs + r.input->deadlineMs, r.number});
   enqueue(r);
 }
 

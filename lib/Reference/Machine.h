@@ -158,7 +158,7 @@ private:
   void sampleHost();
   void sampleScript();
   void sampleLive();
-  void arrive(Running &r, int64_t ms);
+  void arrive(Running &r);
   void cancel(int64_t number);
   void endByHost(Running &r, Fault fault);
   void endByDeadlines();

@@ -42,7 +42,7 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
   hasHost = options.live || program.readsHost || hasHostSide(inputs);
   if (!hasHost) {
     for (auto &[number, r] : requests)
-      arrive(r, 0);
+      arrive(r);
   } else if (!options.live) {
     host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
     coming = open;

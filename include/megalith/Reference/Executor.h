@@ -48,7 +48,6 @@ struct LiveHost {
   struct Arrival {
     int64_t number; ///< greater than those before
     std::shared_ptr<const Request> request;
-    int64_t ms; ///< when it came; its deadline counts from then
   };
   struct News {
     std::vector<int64_t> cancels; ///< requests that arrived in earlier ticks, and are taken back

@@ -292,8 +292,7 @@ TEST_F(Sessions, SayWhatIsNotPossible) {
                "room for 2 requests; open it with a greater `capacity`, or run what is in it "
                "[session-full]");
   ASSERT_TRUE(session.run());
-  EXPECT_ERROR(session.submit(request("d")),
-               "in this version the kernel takes them all when it starts [session-started]");
+  EXPECT_ERROR(session.submit(request("d")), "a live session takes them while it runs [session-started]");
   EXPECT_ERROR(session.run(), "has run already; open another one");
   EXPECT_ERROR(session.start(), "has run already; open another one");
 }
