@@ -12,6 +12,9 @@ using runtime::LiveRun;
 using runtime::Outcome;
 using runtime::RuntimeError;
 
+/// Of a host that is a thread of the launch: steps in which neither it nor control comes further.
+constexpr uint64_t kMostIdleSteps = 20'000'000;
+
 /// Launches go on a thread of their own.
 class CpuLive : public LiveRun {
 public:
@@ -60,6 +63,12 @@ public:
     memory = engine.place({"rings", SIZE_MAX, ringLayout.bytes, LaunchBuffer::Zero}, how.check);
     image.bindRings(memory);
     engine.bindAll(image, kept, how.check, false);
+    if (!how.live)
+      how.progress = [stats = image.params.stats, rings = reinterpret_cast<const abi::HostRings *>(memory)] {
+        const auto word = [](const unsigned &at) { return *static_cast<const volatile unsigned *>(&at); };
+        return static_cast<uint64_t>(stats->ticks + stats->rows) + word(rings->ordersPut) + word(rings->newsRead) +
+               word(rings->stops) + word(rings->launchesEnded);
+      };
     engine.image.reset(); // another run's buffers may have been ours
     engine.placed = false;
   }
@@ -76,8 +85,8 @@ LaunchResult CpuEngine::resultOf(LiveRun &live) { return static_cast<CpuLive &>(
 Outcome<std::unique_ptr<LiveRun>> CpuEngine::openLive(const runtime::LiveTable &table,
                                                       const runtime::RunOptions &options, LaunchOptions how) {
   return runtime::withinMemory([&]() -> Outcome<std::unique_ptr<LiveRun>> {
-    how.maxIdleSteps = 0; // the host may be silent for as long as it likes
     how.live = !how.outside;
+    how.maxIdleSteps = how.live ? 0 : kMostIdleSteps; // a host of the process may be silent for as long as it likes
     auto live = std::make_unique<CpuLive>(*this, LaunchImage::buildLive(info, table, options), table, std::move(how));
     live->bind();
     return std::unique_ptr<LiveRun>(std::move(live));

@@ -126,7 +126,8 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
     auto state = (*live)->poll();
     if (!state)
       return state.error;
-    if (*state == runtime::LiveRun::Launch::Ended)
+    // A host that waits for something would launch the kernel again for ever.
+    if (*state == runtime::LiveRun::Launch::Ended || play.launches > 16 + 2 * std::ssize(requests))
       return play;
   }
 }

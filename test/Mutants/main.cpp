@@ -54,8 +54,7 @@ const Mutant mutants[] = {
   {Name, What, File, Find, Replace, Reports, Mutant::Words},
 #define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
   {Name, What, File, Find, Replace, Reports, Mutant::Parallel},
-#define LIVE_MUTANT(Name, What, File, Find, Replace, Reports)                                                          \
-  {Name, What, File, Find, Replace, Reports, Mutant::Live},
+#define LIVE_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Live},
 #include "Mutants.def"
 };
 
