@@ -9,7 +9,7 @@ namespace {
 
 namespace abi = megalith::abi;
 
-static_assert(sizeof(abi::RequestOf<1>) == 96);
+static_assert(sizeof(abi::RequestOf<1>) == 104);
 
 using megalith::Request;
 
