@@ -2,6 +2,7 @@
 #include "FindingText.h"
 #include "Replay.h"
 #include "State.h"
+#include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/cpu/Explorer.h"
 #include <chrono>
@@ -59,8 +60,15 @@ public:
     cpu::ExploreOptions explore;
     explore.schedules = options.schedules;
     explore.firstSeed = options.firstSeed;
-    if (options.live)
+    if (options.live) {
+      for (const Request &request : requests)
+        if (request.arrives != When() || request.cancelled || request.deadlineMs > 0)
+          return failure(Diag::BadOption, "--live",
+                         fmt::format("request `{}` says when it arrives, is cancelled or ends; the host of a live "
+                                     "session decides that",
+                                     text::printable(request.id.text, 120)));
       explore.live.emplace();
+    }
     explore.progress = [&](uint64_t done, uint64_t steps) {
       tell(options.progress, fmt::format("schedule {} of {}, {:.1f} million steps, {:.0f} s", done,
                                          options.schedules + 1, double(steps) / 1e6, seconds()));
