@@ -7,6 +7,7 @@
 
 namespace megalith::device {
 
+constexpr int kStopsEvery = 16;        ///< ticks between two looks at whether the host wants to stop
 constexpr u32 kNapNs = 20000;          ///< between two looks at the ring where nothing is left to do
 constexpr u64 kStateEvery = 5'000'000; ///< ns between two writes of LiveState
 
@@ -93,7 +94,8 @@ template <class Control> __device__ void takeOrders(Control &c) {
   }
   __syncwarp();
   if (laneId() == 0) {
-    const u32 stops = loadSystem(&rings.stops);
+    // A word of the host's memory takes a while to come. While requests go on, there is no hurry.
+    const u32 stops = c.openRequests == 0 || c.tick % kStopsEvery == 0 ? loadSystem(&rings.stops) : u32(h.stops);
     if (taken != h.ordersTaken)
       storeSystem(&rings.ordersTaken, taken);
     h.ordersTaken = taken;

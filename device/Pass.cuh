@@ -278,6 +278,10 @@ __device__ __forceinline__ void openFreeRow(TreePass &pass, const abi::LaunchPar
               {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
 }
 
+/// Looks of a CTA that waits, behind which it sleeps between two of them: some milliseconds. Between two passes control
+/// needs a hundredth of that.
+constexpr u32 kLongWait = 4096, kWaitNap = 1000;
+
 /// Another CTA waits for the next pass, or for the news that none follows. All consumers; a barrier
 /// of the CTA follows.
 template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, Pass &pass) {
@@ -307,6 +311,8 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
           ticks = now;
           since = 0;
         }
+      if (spin > kLongWait && p.host) // perhaps control sleeps until a request comes
+        __nanosleep(kWaitNap);
       if (grid.stopSeen(edge, spin, since)) {
         there = false;
         return;

@@ -11,7 +11,8 @@
 // to the kernel through a ring, tokens and ends come back through another one.
 //
 // Memory is fixed when the session opens: `places` requests are in the kernel's table at most, with `maxTokens` tokens
-// each; `queue` more wait on the host. Behind that submit() says `live-full`.
+// each; `queue` more wait on the host. Behind that submit() says `live-full`. Who does not read events is told
+// `live-unread` before they fill the memory.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIVESESSION_H
 #define MEGALITH_LIVESESSION_H
@@ -62,7 +63,8 @@ struct LiveEvent {
   double at = 0; ///< of the newest of it, milliseconds since the session opened
 };
 
-/// A session as it stands, not behind the events that were read. Counts are since it opened.
+/// A session as it stands. Counts are since it opened. Slots, pools, ticks and metrics are those of a moment ago: on a
+/// kernel up to 5 ms and a tick.
 struct LiveStats {
   size_t waiting = 0; ///< requests on the host, without a place
   size_t running = 0; ///< requests in the kernel's table that have not ended

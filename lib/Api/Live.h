@@ -44,7 +44,9 @@ struct LiveStates {
 class LiveQueue {
 public:
   using Milliseconds = std::chrono::milliseconds;
-  LiveQueue(size_t capacity, LiveStates states) : capacity(capacity), states(std::move(states)) {}
+  /// `capacity`: requests that wait. As many ends, and as many as there are places, may be unread.
+  LiveQueue(size_t capacity, size_t places, LiveStates states)
+      : capacity(capacity), most(2 * capacity + 2 * places), states(std::move(states)) {}
 
   /// Milliseconds since the session opened.
   double now() const;
@@ -98,6 +100,7 @@ private:
   bool somethingNew(size_t mostArrivals) const;
 
   const size_t capacity; ///< of requests that wait
+  const size_t most;     ///< requests of which the end was not read
   const LiveStates states;
   const std::chrono::steady_clock::time_point opened = std::chrono::steady_clock::now();
 

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 class LiveKernel : public LiveExecutor {
 public:
   LiveKernel(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options)
-      : kernel(std::move(kernel)), options(options), entries(options.places) {
+      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources), entries(options.places) {
     for (int i = static_cast<int>(options.places); i > 0; --i)
       freeEntries.push_back(i - 1);
   }
@@ -73,6 +73,7 @@ private:
 
   const std::shared_ptr<Kernel::State> kernel;
   const LiveOptions options;
+  SourceFiles sources; ///< the program's may grow while the session is open
   std::unique_ptr<runtime::LiveRun> live;
   runtime::HostMemory memory;
   runtime::RingLayout layout;
@@ -182,7 +183,6 @@ std::optional<Messages> LiveKernel::look() {
   if (*state == runtime::LiveRun::Launch::Rests)
     return std::nullopt;
   over = true;
-  SourceFiles sources = kernel->program->sources;
   Diagnostics diags(sources);
   if (const auto stop = live->stopped())
     reportStop(*stop, options.watchdogSeconds, diags);

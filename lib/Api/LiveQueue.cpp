@@ -29,8 +29,12 @@ Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds p
   auto owned = std::make_shared<Request>(std::move(request));
   Lock lock(mutex);
   const auto refuses = [&] { return over || draining || stopped; };
-  if (!room.wait_for(lock, bounded(patience), [&] { return refuses() || waiting.size() < capacity; }))
-    return failure(Diag::LiveFull, waiting.size());
+  const auto hasRoom = [&] { return waiting.size() < capacity && entries.size() < most; };
+  if (!room.wait_for(lock, bounded(patience), [&] { return refuses() || hasRoom(); })) {
+    if (waiting.size() >= capacity)
+      return failure(Diag::LiveFull, waiting.size());
+    return failure(Diag::LiveUnread, entries.size() - waiting.size() - running);
+  }
   if (failed.hasErrors())
     return failed;
   if (refuses())
@@ -85,8 +89,10 @@ Expected<std::optional<LiveEvent>> LiveQueue::next(Milliseconds patience) {
   fresh.pop_front();
   std::optional<LiveEvent> event = std::move(found->second.event);
   found->second.event.reset();
-  if (!found->second.request) // it has ended, or nothing comes of it
+  if (!found->second.request) { // it has ended, or nothing comes of it
     entries.erase(found);
+    room.notify_all();
+  }
   if (over && fresh.empty())
     news.notify_all(); // others wait for what does not come
   return event;

@@ -15,7 +15,7 @@ using namespace api;
 struct LiveSession::State {
   State(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options, LiveStates states)
       : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources),
-        queue(options.queue, std::move(states)) {}
+        queue(options.queue, options.places, std::move(states)) {}
   ~State() {
     queue.stop(Stop::Now);
     if (worker.joinable())

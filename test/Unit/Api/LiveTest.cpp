@@ -623,6 +623,18 @@ TEST(Live, RefusesRequestsThatCannotRun) {
   EXPECT_TRUE(session.stop());
 }
 
+TEST(Live, TakesNoMoreWhenEndsAreNotRead) {
+  const Kernel kernel = loaded(serving());
+  LiveSession session = opened(kernel, {.places = 1, .queue = 1});
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(session.submit(request(1), 0, 10s)) << i;
+  EXPECT_REFUSED(session.submit(request(1), 0, 100ms), "the ends of ");
+  EXPECT_REFUSED(session.submit(request(1), 0, 100ms), "call `next` [live-unread]");
+  Heard heard;
+  listen(session, heard, [&] { return heard.finish(0) == "length"; });
+  EXPECT_TRUE(session.submit(request(1), 0, 10s));
+}
+
 //===----------------------------------------------------------------------===//
 
 /// The rings of a kernel, which rests as often as it can. Its ring is full most of the time.
