@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +15,8 @@ import time
 import megalith
 import openai
 import pytest
-from conftest import DEMO, PROMPTS
+from conftest import DEMO, PROMPTS, ROOT
+from megalith.serve._cli import make_parser
 from megalith.serve._engine import StopText
 from megalith.serve._protocol import ApiError, Limits, read_job, read_json
 from serving import TEMPLATE, Served
@@ -211,6 +215,41 @@ def test_many_at_once(served, texts):
             return await asyncio.gather(*(one(number) for number in range(24)))
 
     assert all(text == texts[prompt] for prompt, text in asyncio.run(ask()))
+
+
+def test_a_tokenizer_of_hugging_face(tmp_path, texts):
+    """The demo model with a tokenizer.json whose tokens are its bytes, and a chat template of its own."""
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tmp_path / "Small-Instruct"
+    model.mkdir()
+    (model / "model.safetensors").symlink_to(DEMO / "model.safetensors")
+    config = json.loads((DEMO / "config.json").read_text())
+    del config["byte_vocabulary"]
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "generation_config.json").write_text('{"eos_token_id": 257, "temperature": 0.6}')
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    # As GPT-2 has it: a printable character for each byte.
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    characters = {byte: chr(byte) for byte in plain} | {byte: chr(256 + place) for place, byte in enumerate(others)}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({character: byte for byte, character in characters.items()}, []))
+    made.pre_tokenizer, made.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(["<s>", "</s>", "<|end|>"])
+    made.save(str(model / "tokenizer.json"))
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    with Served("sampled", model=model) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        ask = dict(model="Small-Instruct", max_tokens=12, stop=["<|end|>", "rl"])
+        messages = [{"role": "user", "content": PROMPTS[0]}]
+        answer = client.chat.completions.create(**ask, messages=messages, temperature=0)
+        assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("of the wo", "stop")
+        stream = client.completions.create(**ask, prompt=PROMPTS[1], temperature=0, stream=True)
+        assert "".join(chunk.choices[0].text for chunk in stream) == texts[PROMPTS[1]]
+        # The checkpoint's temperature is that of who says nothing.
+        drawn = [
+            client.completions.create(**ask, prompt=PROMPTS[0], seed=5, **more) for more in ({}, {"temperature": 0.6})
+        ]
+        assert drawn[0].choices[0].text == drawn[1].choices[0].text
 
 
 # ===----------------------------------------------------------------------===#
@@ -514,6 +553,21 @@ def test_stopping_ends_calls_in_the_end(again):
         assert server.wait() == 0 and "Traceback" not in server.error_text()
 
 
+def test_an_engine_that_fails_ends_the_server(tmp_path):
+    """Weights that change under the reference executor are such a failure."""
+    model = tmp_path / "demo"
+    shutil.copytree(DEMO, model)
+    with Served("sampled", model=model) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        stream = client.completions.create(model="demo", prompt=LONG, max_tokens=1900, stream=True)
+        next(stream)
+        os.utime(model / "model.safetensors", (1, 1))
+        with pytest.raises(openai.APIError, match="the engine has failed.*model.safetensors"):
+            list(stream)
+        assert server.wait() == 1
+        assert "error: the engine has failed: " in server.error_text() and "Traceback" not in server.error_text()
+
+
 def run(*arguments):
     command = [sys.executable, "-m", "megalith.serve", *map(str, arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
@@ -542,6 +596,20 @@ def test_what_is_wrong_at_the_start(tmp_path):
     assert code == 2 and "1 or more" in error
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--chat-template", tmp_path / "none")
     assert code == 1 and "cannot be read" in error
+
+
+def test_the_documentation(served, capsys):
+    """Its example runs against the server, and it has all options, and names of metrics."""
+    page = (ROOT / "docs/serving.md").read_text()
+    example, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```\n", page, re.S).groups()
+    exec(compile(example.replace("http://127.0.0.1:8000", served.url), "docs/serving.md", "exec"), {})
+    assert capsys.readouterr().out == output
+    for action in make_parser()._actions:
+        for option in action.option_strings:
+            assert option in ("-h", "--help", "--version") or f"`{option}" in page or f" {option} " in page, option
+    text = served.call("GET", "/metrics")[2].decode()
+    for name in re.findall(r"^# TYPE (\S+)", text, re.M):
+        assert f"`{name}`" in page
 
 
 # ===----------------------------------------------------------------------===#

@@ -202,7 +202,12 @@ class Stream(Response):
         self.run, self.events = run, events
         self.status_code, self.background = 200, None
         self.init_headers(
-            {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+            {
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "X-Accel-Buffering": "no",
+                "X-Megalith-Requests": run.numbers,
+            }
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -255,7 +260,7 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
                 async for piece in pieces:
                     texts[piece.choice] += piece.text
                     finishes[piece.choice] = piece.finish or ""
-            return JSONResponse(answer.whole(texts, finishes, run))
+            return JSONResponse(answer.whole(texts, finishes, run), headers={"X-Megalith-Requests": run.numbers})
 
         with run:
             return await _while_there(request.receive, collect())

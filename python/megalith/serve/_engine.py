@@ -188,6 +188,11 @@ class Run:
                 task.cancel()
 
     @property
+    def numbers(self) -> str:
+        """Of its requests in the session, for who looks at slots."""
+        return ",".join(str(choice.generation.number) for choice in self.choices)
+
+    @property
     def completion_tokens(self) -> int:
         return sum(choice.tokens for choice in self.choices)
 
