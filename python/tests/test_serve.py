@@ -1,6 +1,7 @@
 """`megalith-serve`: the API with OpenAI's client and without, metrics, limits, how it stops."""
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 
-import megalith
+import megalith.serve
 import openai
 import pytest
 from conftest import DEMO, PROMPTS, ROOT
@@ -572,6 +573,11 @@ def run(*arguments):
     command = [sys.executable, "-m", "megalith.serve", *map(str, arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
+
+
+def test_the_program_is_installed():
+    (program,) = importlib.metadata.entry_points(group="console_scripts", name="megalith-serve")
+    assert program.load() is megalith.serve.main
 
 
 def test_a_second_server_on_the_port(served):

@@ -66,16 +66,14 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _refuses(self, scope: Scope) -> ApiError | None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if self.facts.hosts is not None and _host_of(headers.get(b"host", "")) not in self.facts.hosts:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.facts.hosts is not None and _host_of(host) not in self.facts.hosts:
             # A page of a foreign name that leads to this machine would read what a browser here may.
-            return ApiError(
-                f"this server does not go by the name of `{headers.get(b'host', '')[:200]}`; see --allow-host",
-                status=403,
-            )
+            return ApiError(f"this server does not go by the name of `{host[:200]}`; see --allow-host", status=403)
         if self.facts.api_key is not None and scope["path"].startswith(("/v1/", "/stats")):
-            scheme, _, key = headers.get(b"authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.facts.api_key.encode()):
+            scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.facts.api_key.encode()):
                 what = "is wrong" if key else "is missing: `Authorization: Bearer KEY`"
                 return ApiError(
                     f"the API key {what}", status=401, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"}

@@ -273,6 +273,7 @@ async def _run(app: Any, engine: Any, listener: socket.socket, parsed: argparse.
         log_level="info" if parsed.access_log else "warning",
         access_log=parsed.access_log,
         lifespan="off",
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 << 10,
