@@ -251,6 +251,12 @@ def test_a_tokenizer_of_hugging_face(tmp_path, texts):
             client.completions.create(**ask, prompt=PROMPTS[0], seed=5, **more) for more in ({}, {"temperature": 0.6})
         ]
         assert drawn[0].choices[0].text == drawn[1].choices[0].text
+        # A choice that has found its stop does not run until the others have.
+        ask = dict(model="Small-Instruct", prompt=[PROMPTS[0], LONG], max_tokens=1500, temperature=0, stop="world")
+        with client.completions.create(**ask, stream=True, extra_body={"ignore_eos": True}) as stream:
+            assert next(chunk.choices[0] for chunk in stream if chunk.choices[0].finish_reason).index == 0
+            wait_for(lambda: server.stats()["running"] == 1)
+            assert next(stream).choices[0].index == 1
 
 
 # ===----------------------------------------------------------------------===#
