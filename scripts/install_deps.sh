@@ -37,9 +37,10 @@ if ! python3 scripts/find_nvrtc.py --linker; then
 fi
 
 # What builds and tests the Python module. Without a network all else works.
-if ! .venv/bin/python -c 'import nanobind, scikit_build_core, numpy, pytest, tokenizers, jinja2' 2>/dev/null; then
+if ! .venv/bin/python -c 'import nanobind, scikit_build_core, numpy, pytest, tokenizers, jinja2, starlette, uvicorn, openai' 2>/dev/null; then
   echo "installing Python packages for the module megalith and its tests into .venv"
   { [ -x .venv/bin/pip ] || python3 -m venv .venv; } &&
-    .venv/bin/pip install --quiet 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy pytest tokenizers jinja2 ||
+    .venv/bin/pip install --quiet 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy pytest tokenizers jinja2 starlette \
+      uvicorn openai ||
     echo "warning: they could not be installed; scripts/run_tests.py will miss them" >&2
 fi

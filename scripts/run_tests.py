@@ -93,7 +93,7 @@ def python_tests(scratch):
     """Makes the wheel with the library of BUILD_DIR, and tests what it installs."""
     started = time.time()
     python, site, report = root / ".venv/bin/python", scratch / "site", scratch / "python.xml"
-    if subprocess.run([python, "-c", "import nanobind, scikit_build_core, numpy, pytest"], capture_output=True).returncode \
+    if subprocess.run([python, "-c", "import nanobind, scikit_build_core, numpy, pytest, starlette, uvicorn, openai"], capture_output=True).returncode \
             if python.is_file() else True:
         count("python", 0, 1, started, "packages for the Python module are missing in .venv; run scripts/install_deps.sh")
         return

@@ -163,6 +163,8 @@ public:
   /// Where that stands, for messages.
   std::string positionsPlace() const;
   std::vector<int32_t> eos() const;
+  /// Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused.
+  bool readsSampling() const;
   /// What requests bring.
   std::vector<Input> inputs() const;
   /// The path of its config.json.

@@ -52,8 +52,7 @@ static void checkPositions(const driver::Compilation &compiled, const Request &r
     }
 }
 
-/// Whether something in the pipeline goes by how the request wants tokens to be drawn.
-static bool readsSettings(const ir::Module &module) {
+bool api::readsSettings(const ir::Module &module) {
   bool reads = false;
   ir::walk(module.root.region(), [&](const ir::Operation &op) { reads |= op.op == ir::Op::Sampling; });
   return reads;

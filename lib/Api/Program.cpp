@@ -90,6 +90,7 @@ std::string Program::positionsPlace() const { return state->model() ? state->mod
 std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }
+bool Program::readsSampling() const { return readsSettings(state->compiled.module); }
 std::vector<Input> Program::inputs() const { return ir::inputsOf(state->compiled.module); }
 std::string Program::configFile() const { return state->model() ? state->model()->checked.file.path() : ""; }
 std::string Program::ast() const { return state->compiled.ast; }

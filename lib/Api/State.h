@@ -143,6 +143,8 @@ driver::CompileOptions compileOptions(const ProgramOptions &options);
 
 /// Whether the program is one that can run; reports `kernel-program`.
 bool canRun(const Program::State &program, Diagnostics &diags);
+/// Whether something in the pipeline goes by how the request wants tokens to be drawn.
+bool readsSettings(const ir::Module &module);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'
 /// positions (`request-too-long`).
 void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);

@@ -193,6 +193,11 @@ class Program:
         return self._core.eos()
 
     @property
+    def reads_sampling(self) -> bool:
+        """Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused."""
+        return self._core.reads_sampling()
+
+    @property
     def inputs(self) -> list[Input]:
         """What requests bring."""
         return [Input(**each) for each in self._core.inputs()]

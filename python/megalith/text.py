@@ -57,7 +57,12 @@ class Tokenizer:
 
     eos: frozenset[int] = frozenset()
     """Tokens that end a text. They have no text."""
-    has_chat_template: bool = False
+    _template: str | None = None
+    _config: Mapping[str, Any] = {}
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template is not None
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         """Token ids of a text. `special`: with what the tokenizer puts around a text, such as a token that begins it."""
@@ -83,7 +88,20 @@ class Tokenizer:
 
     def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
         """The chat template's text. `answer`: the next turn is the model's. `variables` go to the template."""
-        raise TextError("the checkpoint has no chat template")
+        if self._template is None:
+            raise TextError("the checkpoint has no chat template")
+        known: dict[str, Any] = {"tools": None, "documents": None}
+        for name, value in self._config.items():
+            if name.endswith("_token"):  # a text, or an object with the text
+                value = value.get("content") if isinstance(value, dict) else value
+                if isinstance(value, str):
+                    known[name] = value
+        known.update(variables)
+        return _render(self._template, {**known, "messages": list(messages), "add_generation_prompt": answer})
+
+    def exact(self, text: str) -> list[int] | None:
+        """The tokens that make this text, if no others do. None: others may."""
+        return None
 
     def chat(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> list[int]:
         """Its tokens."""
@@ -113,6 +131,9 @@ class ByteTokenizer(Tokenizer):
 
     def pieces(self) -> Pieces:
         return _BytePieces()
+
+    def exact(self, text: str) -> list[int] | None:
+        return self.encode(text)
 
 
 class _WindowPieces(Pieces):
@@ -168,9 +189,6 @@ class HuggingFaceTokenizer(Tokenizer):
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.eos = frozenset(eos)
-        self._config = _json(folder / "tokenizer_config.json")
-        self._template = _template_of(folder, self._config)
-        self.has_chat_template = self._template is not None
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         if isinstance(text, bytes):
@@ -184,17 +202,11 @@ class HuggingFaceTokenizer(Tokenizer):
         shown = [token for token in map(int, tokens) if token not in self.eos]
         return str(self._tokenizer.decode(shown, skip_special_tokens=True))
 
-    def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
-        if self._template is None:
-            raise TextError("the checkpoint has no chat template")
-        known: dict[str, Any] = {"tools": None, "documents": None}
-        for name, value in self._config.items():
-            if name.endswith("_token"):  # a text, or an object with the text
-                value = value.get("content") if isinstance(value, dict) else value
-                if isinstance(value, str):
-                    known[name] = value
-        known.update(variables)
-        return _render(self._template, {"messages": list(messages), "add_generation_prompt": answer, **known})
+    def exact(self, text: str) -> list[int] | None:
+        """A special token has no text, so nothing else can stand for it."""
+        number = self._tokenizer.token_to_id(text)
+        known = self._tokenizer.get_added_tokens_decoder().get(number) if number is not None else None
+        return [number] if known is not None and known.special else None
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -255,10 +267,14 @@ def _render(template: str, variables: Mapping[str, Any]) -> str:
         raise TextError(f"the chat template failed: {error}") from error
 
 
-def load(folder: Union[str, "os.PathLike[str]"], program: Program | None = None) -> Tokenizer:
+def load(
+    folder: Union[str, "os.PathLike[str]"],
+    program: Program | None = None,
+    chat_template: Union[str, "os.PathLike[str]", None] = None,
+) -> Tokenizer:
     """The tokenizer of a checkpoint's folder: that of its `tokenizer.json`, or bytes where `config.json` says
     `"byte_vocabulary": true`. `program` tells which tokens end a text; without it, generation_config.json and
-    config.json do. Raises `TextError`."""
+    config.json do. `chat_template` is a file in place of the folder's. Raises `TextError`."""
     folder = Path(folder)
     config = _json(folder / "config.json")
     if program is not None:
@@ -266,8 +282,19 @@ def load(folder: Union[str, "os.PathLike[str]"], program: Program | None = None)
     else:
         said = _json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
         eos = [said] if isinstance(said, int) else [each for each in said or [] if isinstance(each, int)]
+    tokenizer: Tokenizer
     if program.byte_vocabulary if program is not None else config.get("byte_vocabulary"):
-        return ByteTokenizer(eos)
-    if (folder / "tokenizer.json").is_file():
-        return HuggingFaceTokenizer(folder, eos)
-    raise TextError(f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary")
+        tokenizer = ByteTokenizer(eos)
+    elif (folder / "tokenizer.json").is_file():
+        tokenizer = HuggingFaceTokenizer(folder, eos)
+    else:
+        raise TextError(f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary")
+    tokenizer._config = _json(folder / "tokenizer_config.json")
+    if chat_template is None:
+        tokenizer._template = _template_of(folder, tokenizer._config)
+    else:
+        try:
+            tokenizer._template = Path(chat_template).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise TextError(f"`{chat_template}` cannot be read: {error}") from error
+    return tokenizer

@@ -197,6 +197,7 @@ void raise(const Messages &messages) {
 
 NB_MODULE(_core, module) {
   using namespace megalith::python;
+  nanobind::set_leak_warnings(false); // a daemon thread that is cut off when the process ends keeps what it holds
   module.def("version", [] { return text(megalith::version()); });
   module.def("fault_text", [](const std::string &code) { return text(megalith::faultText(code)); });
   bindPrograms(module);

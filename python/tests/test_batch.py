@@ -19,6 +19,7 @@ def test_a_program_tells_what_it_is(program):
     assert program.eos == [257]
     assert program.param("slots") == 8 and program.param("nothing") is None
     assert program.inputs == [] and program.messages == []
+    assert program.reads_sampling and not megalith.compile(megalith.pipeline("autoregressive"), DEMO).reads_sampling
     assert os.path.samefile(program.config_file, DEMO / "config.json")
     assert "stage" in program.ir("control") and "verify" not in program.ast()
     with pytest.raises(ValueError, match="all, control, models"):

@@ -1,0 +1,369 @@
+"""The server as an ASGI application: routes, answers, streams, and what is checked before."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .._core import version
+from ._engine import Engine, Run
+from ._metrics import counts_of, render
+from ._protocol import ApiError, Job, no_such_model, read_job, read_json
+
+PAGE = Path(__file__).parent / "page"
+T = TypeVar("T")
+LONG = 1 << 16
+"""Bodies of more bytes are made tokens on another thread, so that others do not wait."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the page shows, and what the application checks."""
+
+    pipeline: str
+    device: str
+    api_key: str | None
+    hosts: frozenset[str] | None
+    """Names that a client may call the server by; None: any."""
+    max_body: int
+
+
+def _answer(error: ApiError) -> Response:
+    text = json.dumps(error.body())  # ASCII: it may quote what is no text
+    return Response(text, status_code=error.status, headers=error.headers, media_type="application/json")
+
+
+# ===----------------------------------------------------------------------===#
+# Before the routes
+# ===----------------------------------------------------------------------===#
+
+
+class Guard:
+    """Hosts and keys. Health and metrics are for machines that have no key, and the page has nothing in it."""
+
+    def __init__(self, app: ASGIApp, facts: Facts) -> None:
+        self.app, self.facts = app, facts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (error := self._refuses(scope)):
+            await _answer(error)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _refuses(self, scope: Scope) -> ApiError | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.facts.hosts is not None and _host_of(host) not in self.facts.hosts:
+            # A page of a foreign name that leads to this machine would read what a browser here may.
+            return ApiError(f"this server does not go by the name of `{host[:200]}`; see --allow-host", status=403)
+        if self.facts.api_key is not None and scope["path"].startswith(("/v1/", "/stats")):
+            scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.facts.api_key.encode()):
+                what = "is wrong" if key else "is missing: `Authorization: Bearer KEY`"
+                return ApiError(
+                    f"the API key {what}", status=401, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"}
+                )
+        return None
+
+
+def _host_of(header: str) -> str:
+    return header.rpartition("]")[0].lstrip("[") if header.startswith("[") else header.partition(":")[0].lower()
+
+
+async def _read_body(request: Request, most: int) -> bytes:
+    too_large = ApiError(
+        f"the body has more than {most} bytes", status=413, code="body_too_large", headers={"Connection": "close"}
+    )
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # browsers ask before they send that to a foreign server
+        raise ApiError("the Content-Type must be application/json", status=415)
+    said = request.headers.get("content-length", "")
+    if said.isdigit() and int(said) > most:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_large
+    return bytes(body)
+
+
+# ===----------------------------------------------------------------------===#
+# Answers
+# ===----------------------------------------------------------------------===#
+
+
+class Answer:
+    """The parts of an answer, whole or in chunks, of one kind of call."""
+
+    def __init__(self, job: Job, model: str) -> None:
+        self.job = job
+        self.head = {
+            "id": ("chatcmpl-" if job.is_chat else "cmpl-") + uuid.uuid4().hex,
+            "object": "",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"megalith-{version()}",
+        }
+
+    def usage(self, run: Run) -> dict[str, int]:
+        prompt, completion = sum(map(len, self.job.prompts)), run.completion_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+    def whole(self, texts: list[str], finishes: list[str], run: Run) -> dict[str, Any]:
+        choices = []
+        for index, (text, finish) in enumerate(zip(texts, finishes)):
+            said: dict[str, Any] = {"text": text}
+            if self.job.is_chat:
+                said = {"message": {"role": "assistant", "content": text, "refusal": None}}
+            choices.append({"index": index, **said, "logprobs": None, "finish_reason": finish})
+        kind = "chat.completion" if self.job.is_chat else "text_completion"
+        return {**self.head, "object": kind, "choices": choices, "usage": self.usage(run)}
+
+    def chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
+        kind = "chat.completion.chunk" if self.job.is_chat else "text_completion"
+        chunk = {**self.head, "object": kind, "choices": choices}
+        if self.job.wants_usage:
+            chunk["usage"] = usage
+        return chunk
+
+    def choice(self, index: int, text: str | None, finish: str | None = None, **first: str) -> dict[str, Any]:
+        said: dict[str, Any] = {"text": text or ""}
+        if self.job.is_chat:
+            said = {"delta": {**first, **({} if text is None else {"content": text})}}
+        return {"index": index, **said, "logprobs": None, "finish_reason": finish}
+
+    async def events(self, run: Run) -> AsyncGenerator[bytes, None]:
+        """Server-sent events."""
+        try:
+            if self.job.is_chat:
+                for index in range(len(run.choices)):
+                    yield _event(self.chunk([self.choice(index, "", role="assistant")]))
+            async with aclosing(run.pieces()) as pieces:
+                async for piece in pieces:
+                    if not self.job.is_chat:
+                        yield _event(self.chunk([self.choice(piece.choice, piece.text, piece.finish)]))
+                        continue
+                    if piece.text:
+                        yield _event(self.chunk([self.choice(piece.choice, piece.text)]))
+                    if piece.finish:
+                        yield _event(self.chunk([self.choice(piece.choice, None, piece.finish)]))
+            if self.job.wants_usage:
+                yield _event(self.chunk([], self.usage(run)))
+        except ApiError as error:  # the status was sent already
+            yield _event(error.body())
+        yield b"data: [DONE]\n\n"
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n\n"
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, unless the client goes away: then it is cancelled."""
+    gone, task = asyncio.create_task(_until_gone(receive)), asyncio.create_task(work)
+    try:
+        await asyncio.wait({gone, task}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (gone, task):
+            each.cancel()
+        await asyncio.gather(gone, task, return_exceptions=True)
+
+
+class Stream(Response):
+    """An answer that comes in pieces. Whatever ends it leaves the run, which takes its requests back."""
+
+    def __init__(self, run: Run, events: AsyncGenerator[bytes, None]) -> None:
+        self.run, self.events = run, events
+        self.status_code, self.background = 200, None
+        self.init_headers(
+            {
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "X-Accel-Buffering": "no",
+                "X-Megalith-Requests": run.numbers,
+            }
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def work() -> None:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with aclosing(self.events) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        with self.run:
+            try:
+                await _while_there(receive, work())
+            except (ClientDisconnect, OSError):
+                pass
+
+
+# ===----------------------------------------------------------------------===#
+# Routes
+# ===----------------------------------------------------------------------===#
+
+
+def make_app(engine: Engine, facts: Facts) -> Starlette:
+    limits = engine.limits
+    created = int(time.time())
+    model = {
+        "id": limits.model,
+        "object": "model",
+        "created": created,
+        "owned_by": "megalith",
+        "max_model_len": limits.context,
+    }
+
+    async def complete(request: Request, is_chat: bool) -> Response:
+        arrived = time.monotonic()
+        body = await _read_body(request, facts.max_body)
+
+        def read() -> Job:
+            return read_job(read_json(body), is_chat, limits, engine.tokenizer)
+
+        job = read() if len(body) <= LONG else await asyncio.to_thread(read)
+        run = engine.start(job, arrived)
+        answer = Answer(job, limits.model)
+        if job.is_stream:
+            return Stream(run, answer.events(run))
+
+        async def collect() -> Response:
+            texts, finishes = [""] * len(run.choices), [""] * len(run.choices)
+            async with aclosing(run.pieces()) as pieces:
+                async for piece in pieces:
+                    texts[piece.choice] += piece.text
+                    finishes[piece.choice] = piece.finish or ""
+            return JSONResponse(answer.whole(texts, finishes, run), headers={"X-Megalith-Requests": run.numbers})
+
+        with run:
+            return await _while_there(request.receive, collect())
+
+    async def completions(request: Request) -> Response:
+        return await complete(request, is_chat=False)
+
+    async def chat_completions(request: Request) -> Response:
+        return await complete(request, is_chat=True)
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def one_model(request: Request) -> Response:
+        if request.path_params["model"] != limits.model:
+            raise no_such_model(request.path_params["model"], limits)
+        return JSONResponse(model)
+
+    async def health(request: Request) -> Response:
+        if failure := engine.failure():
+            raise ApiError(f"the engine has failed: {failure}", status=503, kind="server_error", code="engine_failed")
+        if engine.drains:
+            raise engine.stopping()
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(request: Request) -> Response:
+        text = render(limits.model, engine.metrics, engine.session.stats())
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def stats(request: Request) -> Response:
+        now = engine.session.stats()
+        running, waiting = counts_of(now)
+        for slot in now["slots"]:
+            slot["text"] = engine.shown.get(slot["request"]) if slot["request"] is not None else None
+        now |= {
+            "model": limits.model,
+            "pipeline": facts.pipeline,
+            "device": facts.device,
+            "version": version(),
+            "time": time.monotonic(),
+            "running": running,
+            "waiting": waiting,
+            "context": limits.context,
+            "samples": limits.samples,
+            "has_chat": engine.tokenizer.has_chat_template,
+            "shows_text": engine.shows,
+            "finished": engine.metrics.finished,
+            "refused": engine.metrics.refused,
+            "drains": engine.drains,
+        }
+        return JSONResponse(now, headers={"Cache-Control": "no-store"})
+
+    def page(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+        content = (PAGE / name).read_bytes()
+
+        async def answer(request: Request) -> Response:
+            headers = {
+                "Cache-Control": "no-cache",
+                "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                "img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+                "Referrer-Policy": "no-referrer",
+                "X-Content-Type-Options": "nosniff",
+            }
+            return Response(content, headers=headers, media_type=kind)
+
+        return answer
+
+    def api_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        return _answer(error)
+
+    def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = {
+            404: f"there is no `{request.url.path[:200]}` here",
+            405: f"{request.method} is not a method of `{request.url.path[:200]}`",
+        }.get(error.status_code, error.detail)
+        return _answer(ApiError(what, status=error.status_code, headers=error.headers))
+
+    def any_error(request: Request, error: Exception) -> Response:
+        return _answer(ApiError("the server has failed; its log says more", status=500, kind="server_error"))
+
+    def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=499)  # nobody reads it
+
+    app = Starlette(
+        routes=[
+            Route("/v1/models", models),
+            Route("/v1/models/{model:path}", one_model),
+            Route("/v1/completions", completions, methods=["POST"]),
+            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/health", health),
+            Route("/metrics", metrics),
+            Route("/stats", stats),
+            Route("/", page("index.html", "text/html")),
+            Route("/page.js", page("page.js", "text/javascript")),
+            Route("/page.css", page("page.css", "text/css")),
+            Route("/icon.svg", page("icon.svg", "image/svg+xml")),
+        ],
+        exception_handlers={
+            ApiError: api_error,
+            HTTPException: http_error,
+            ClientDisconnect: gone,
+            Exception: any_error,
+        },
+    )
+    app.add_middleware(Guard, facts=facts)
+    return app

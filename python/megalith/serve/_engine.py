@@ -1,0 +1,287 @@
+"""From jobs to text: choices of a session, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._core import fault_text
+from .._errors import Error
+from .._session import AsyncGeneration, Event, Session
+from ..text import Tokenizer
+from ._metrics import Metrics, counts_of
+from ._protocol import ApiError, Job, Limits
+
+SHOWN = 160
+"""Characters of a request that the page shows, where it may."""
+
+_PARAMS = {
+    "request-input": "inputs",
+    "request-sampling": "temperature",
+    "request-stop": "stop",
+    "request-token-range": "prompt",
+}
+
+
+class StopText:
+    """Finds the first stop text in pieces of text. What may become one is held back."""
+
+    def __init__(self, stops: list[str]) -> None:
+        self.stops = stops
+        self.held = ""
+        self.found = False
+
+    def push(self, text: str) -> str:
+        """What is sure now."""
+        if not self.stops or self.found:
+            return "" if self.found else text
+        text = self.held + text
+        # That which is complete first; of several that end there the longest.
+        ends = [(text.find(stop) + len(stop), -len(stop)) for stop in self.stops if stop in text]
+        if ends:
+            end, length = min(ends)
+            self.found, self.held = True, ""
+            return text[: end + length]
+        most = max(map(len, self.stops)) - 1
+        for begin in range(max(0, len(text) - most), len(text)):
+            if any(stop.startswith(text[begin:]) for stop in self.stops):
+                self.held = text[begin:]
+                return text[:begin]
+        self.held = ""
+        return text
+
+    def flush(self) -> str:
+        held, self.held = self.held, ""
+        return held
+
+
+@dataclass(frozen=True)
+class Piece:
+    """News of a choice. The last one has a `finish`."""
+
+    choice: int
+    text: str
+    finish: str | None = None
+
+
+class Choice:
+    """One request of the session."""
+
+    def __init__(self, engine: Engine, job: Job, index: int, generation: AsyncGeneration, arrived: float) -> None:
+        self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
+        self.tokens = 0
+        self.stop = StopText(job.stop)
+        self.pieces = engine.tokenizer.pieces()
+        self.is_over = False
+
+    async def run(self, put: Callable[[Piece | ApiError], None]) -> None:
+        try:
+            await self._run(put)
+        except ApiError as error:
+            self._end("error")
+            put(error)
+        except Error as error:
+            self._end("error")
+            put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
+
+    async def _run(self, put: Callable[[Piece | ApiError], None]) -> None:
+        metrics, last = self.engine.metrics, 0.0
+        async for event in self.generation.events():
+            now = time.monotonic()
+            if event.tokens:
+                if self.tokens == 0:
+                    metrics.first_token.observe(now - self.arrived)
+                    if len(event.tokens) > 1:  # they came with the first one
+                        metrics.next_token.observe(0.0, len(event.tokens) - 1)
+                else:
+                    metrics.next_token.observe((now - last) / len(event.tokens), len(event.tokens))
+                last = now
+            text = ""
+            for token in event.tokens:  # one by one: what is cut does not depend on how they came
+                self.tokens += 1
+                text += self.stop.push(self.pieces.push(token))
+                if self.stop.found:
+                    break
+            if event.end and not self.stop.found:
+                text += self.stop.push(self.pieces.flush())
+                text += self.stop.flush()
+            if text:
+                self.engine.show(self.generation.number, text)
+            if self.stop.found or event.end:
+                finish = "stop" if self.stop.found or event.end is None else self._finish(event)
+                self._end(finish)
+                self.generation._close()  # behind a stop text the engine would go on
+                put(Piece(self.index, text, finish))
+                return
+            if text:
+                put(Piece(self.index, text))
+        raise self.engine.stopping()
+
+    def _finish(self, event: Event) -> str:
+        end = event.end
+        assert end is not None
+        if end.finish in ("stop", "length"):
+            return end.finish
+        if end.finish == "state":  # the pipeline's own logic has ended it
+            return "stop"
+        if end.finish == "deadline":
+            raise ApiError(
+                f"the request was not done within {self.engine.request_timeout:g} s; {self.tokens} tokens were generated",
+                status=504,
+                kind="server_error",
+                code="deadline",
+            )
+        if end.finish == "fault":
+            raise ApiError(
+                f"the request has faulted: {end.fault}: {fault_text(end.fault)}"
+                + (f" ({end.place}, in state `{end.fault_state}`)" if end.place else ""),
+                status=500,
+                kind="server_error",
+                code="fault",
+            )
+        raise self.engine.stopping()
+
+    def _end(self, finish: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.engine.metrics.finished[finish] += 1
+            self.engine.metrics.whole.observe(time.monotonic() - self.arrived)
+            self.engine.shown.pop(self.generation.number, None)
+
+    def close(self) -> None:
+        """Nobody reads it any more. What has not ended is taken back."""
+        self._end("abort")
+        self.generation._close()
+
+
+class Run:
+    """All choices of a job. Leaving it takes back what has not ended."""
+
+    def __init__(self, choices: list[Choice], engine: Engine) -> None:
+        self.choices, self.engine = choices, engine
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for choice in self.choices:
+            choice.close()
+        self.engine.open.discard(self)
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """As they come. Raises the first error."""
+        news: asyncio.Queue[Piece | ApiError] = asyncio.Queue()
+        tasks = [asyncio.create_task(choice.run(news.put_nowait)) for choice in self.choices]
+        try:
+            left = len(tasks)
+            while left:
+                piece = await news.get()
+                if isinstance(piece, ApiError):
+                    raise piece
+                left -= piece.finish is not None
+                yield piece
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    @property
+    def numbers(self) -> str:
+        """Of its requests in the session, for who looks at slots."""
+        return ",".join(str(choice.generation.number) for choice in self.choices)
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(choice.tokens for choice in self.choices)
+
+
+class Engine:
+    """The session, and what is under way."""
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        *,
+        max_waiting: int,
+        request_timeout: float,
+        show_text: bool,
+    ) -> None:
+        self.session, self.tokenizer, self.limits = session, tokenizer, limits
+        self.max_waiting, self.request_timeout = max_waiting, request_timeout
+        self.metrics = Metrics()
+        self.open: set[Run] = set()
+        self.shown: dict[int, str] = {}
+        self.shows = show_text
+        self.drains = False
+
+    def show(self, number: int, text: str) -> None:
+        if self.shows:
+            self.shown[number] = (self.shown.get(number, "") + text)[-SHOWN:]
+
+    def stopping(self) -> ApiError:
+        return ApiError(
+            "the server is stopping", status=503, kind="server_error", code="stopping", headers={"Retry-After": "10"}
+        )
+
+    def failure(self) -> str | None:
+        """Why the session has ended by itself."""
+        router = self.session._router
+        if self.drains or not self.session.done and not router.over:
+            return None
+        return str(router.failed) if router.failed else "the session has ended"
+
+    def start(self, job: Job, arrived: float) -> Run:
+        """Submits all requests of a job, or none."""
+        if self.drains:
+            raise self.stopping()
+        stats = self.session.stats()
+        running, waiting = counts_of(stats)
+        count = len(job.seeds)
+        free = len(stats["slots"]) - running if stats["slots"] else 0
+        if waiting + count > self.max_waiting + free:
+            raise self._full(waiting)
+        choices: list[Choice] = []
+        run = Run(choices, self)
+        try:
+            for index, seed in enumerate(job.seeds):
+                generation = self.session.agenerate(
+                    job.prompts[index // job.n],
+                    job.budgets[index // job.n],
+                    seed=seed,
+                    deadline_ms=round(1000 * self.request_timeout),
+                    **job.settings,
+                )
+                choices.append(Choice(self, job, index, generation, arrived))
+        except (Error, TypeError, ValueError) as error:
+            run.__exit__()
+            raise self._refused(error, waiting) from error
+        self.open.add(run)
+        return run
+
+    def _full(self, waiting: int) -> ApiError:
+        self.metrics.refused += 1
+        return ApiError(
+            f"{waiting} requests wait already, and {self.max_waiting} may; try again later",
+            status=429,
+            kind="rate_limit_error",
+            code="too_many_requests",
+            headers={"Retry-After": "1"},
+        )
+
+    def _refused(self, error: Exception, waiting: int) -> ApiError:
+        if not isinstance(error, Error):  # a value of an input
+            return ApiError(str(error), param="inputs")
+        kind = error.kind
+        if kind == "live-full":
+            return self._full(waiting)
+        if kind == "live-stopped":
+            return self.stopping()
+        if kind in ("request-too-large", "request-too-long", "live-too-long"):
+            return ApiError(error.first.message, param="max_tokens", code="context_length_exceeded")
+        if kind.startswith(("request-", "live-")):
+            return ApiError(error.first.message, param=_PARAMS.get(kind), code=kind)
+        return ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed")
