@@ -15,6 +15,7 @@ import unittest
 import common
 import megalith
 import plot
+import pytorch_server
 import weights
 from common import BENCH, ROOT, Result
 
@@ -282,6 +283,22 @@ class Plot(unittest.TestCase):
         self.assertIn("no figure `speed`; there are launches, ", err)
 
 
+class Arrivals(unittest.TestCase):
+    def test_same_as_of_megalith(self):
+        """The numbers of test/Unit/Api/LiveTimesTest.cpp."""
+        found = pytorch_server.open_arrivals(4, 2, 64, 512, 7)
+        self.assertEqual([prompt for _, prompt in found], [422, 354, 450, 169])
+        self.assertEqual(found[0][0], 0)
+        self.assertAlmostEqual(found[1][0], 0.52946483, 8)
+        self.assertAlmostEqual(found[3][0], 1.331258432, 8)
+        for one, faster in zip(found, pytorch_server.open_arrivals(4, 8, 64, 512, 7)):
+            self.assertAlmostEqual(one[0], 4 * faster[0], 12)
+
+    def test_spread(self):
+        self.assertIsNone(pytorch_server.spread([]))
+        self.assertEqual(pytorch_server.spread([5, 1, 9]), {"p50": 5, "p95": 8.6, "p99": 8.92, "max": 9})
+
+
 @TORCH_ONLY
 class Peers(unittest.TestCase):
     @classmethod
@@ -322,6 +339,37 @@ class Peers(unittest.TestCase):
             model.set_attn_implementation("sdpa")
             logits = model(input_ids=fed[:, :-1], past_key_values=copy.deepcopy(cache)).logits
             self.assertTrue(torch.equal(logits.argmax(-1), fed[:, 1:]))
+
+    def test_server_is_greedy(self):
+        """Requests that share slots and come late give what each gives alone in transformers."""
+        import torch
+        for shape in ("llama-3.2-1b", "qwen3-0.6b"):
+            model = self.model(shape)
+            server = pytorch_server.Server(pytorch_server.Slots(model, 2, 16 + 5), 16, "eager", 8)
+            prompts = [torch.tensor(megalith.prompt(length, TINY["vocab_size"], number))
+                       for number, length in enumerate((3, 16, 8, 9, 1))]
+            for prefills, due in ((1, [0, 0, 0, 0.01, 0.02]), (2, [0] * 5)):
+                served = server.serve(prompts, due, 5, prefills)
+                for prompt, (tokens, times) in zip(prompts, served):
+                    fed = torch.cat([prompt, torch.tensor(tokens)])[None]
+                    model.set_attn_implementation("sdpa")
+                    best = model(input_ids=fed[:, :-1]).logits[0, len(prompt) - 1:].argmax(-1)
+                    self.assertEqual(tokens, best.tolist())
+                    self.assertEqual(times, sorted(times))
+
+    def test_server_prints_what_megalith_prints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (shape := pathlib.Path(folder) / "tiny.json").write_text(json.dumps(tiny_shape("llama-3.2-1b")))
+            status, out, err = script("pytorch_server.py", f"--shape={shape}", "--device=cpu", "--slots=2",
+                                      "--requests=3", "--prompts=3,8", "--tokens=3", "--loads=0.5", "--pad=8",
+                                      "--busy")
+            self.assertEqual(status, 0, err)
+            lines = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual([(line["load"], line["busy"]) for line in lines],
+                             [(None, False), (None, True), (0.5, False), (0.5, True)])
+            for line in lines:  # test/Driver/bench-live.test has the same
+                self.assertEqual(" ".join(line), "part device shape server load rate busy slots requests prompts "
+                                 "tokens seed seconds requests_per_s tokens_per_s ttft_ms itl_ms")
 
     def test_prefill_is_causal(self):
         import peers

@@ -49,7 +49,7 @@ ALLOWED = {
     "device": [ROW, FAULTS, REDUCERS],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
-    "tools/megalith": ["Api.h", "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
+    "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
     "python": ["Api.h", LIVE, ERROR, REQUEST],
     "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],

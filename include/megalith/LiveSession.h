@@ -60,7 +60,8 @@ struct LiveEvent {
   std::vector<int32_t> tokens = {}; ///< new ones; may be empty
   std::string state = {};           ///< that it is in now
   std::optional<LiveEnd> end = {};
-  double at = 0; ///< of the newest of it, milliseconds since the session opened
+  double at = 0;         ///< when the host heard of the newest of it, milliseconds since the session opened
+  uint64_t deviceNs = 0; ///< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none
 };
 
 /// A session as it stands. Counts are since it opened. Slots, pools, ticks and metrics are those of a moment ago: on a

@@ -123,6 +123,40 @@ struct PoolSize {
 std::vector<PoolSize> poolsOf(const Program &program);
 
 //===----------------------------------------------------------------------===//
+// Live sessions
+//===----------------------------------------------------------------------===//
+
+/// A request of an open loop, whose clients do not wait for each other.
+struct OpenArrival {
+  double at;      ///< seconds since the first one
+  int64_t prompt; ///< tokens
+};
+/// Gaps of an exponential distribution, lengths of a uniform one. Of the same seed and another rate the gaps are the
+/// same but for a factor. bench/pytorch_server.py makes the same:
+///   draw(i, what) = hash32((2 i + what) ^ hash32(seed + 1))       hash32: device/Sync.cuh
+///   gap behind request i = -ln((draw(i, 0) + 0.5) / 2^32) / perSecond
+///   prompt of request i = shortest + draw(i, 1) % (longest - shortest + 1)
+std::vector<OpenArrival> openArrivals(size_t number, double perSecond, int64_t shortest, int64_t longest,
+                                      uint32_t seed);
+
+/// When something happened on the device, and when the host saw it.
+struct TwoTimes {
+  uint64_t device; ///< nanoseconds
+  double host;     ///< microseconds of another clock
+};
+/// By how many microseconds each was seen later than by the fastest way there was. The clocks may begin anywhere and go
+/// at different speeds: the line below all of (device, host - device) that is nearest to them stands for both.
+std::vector<double> behindFastest(const std::vector<TwoTimes> &seen);
+
+struct TokensAt {
+  double at;
+  int64_t tokens;
+};
+/// Tokens per unit of time while all requests generate: from when the last of them has its first token to when the
+/// first of them has its last one. nullopt: there is no such time.
+std::optional<double> steadyRate(const std::vector<std::vector<TokensAt>> &requests);
+
+//===----------------------------------------------------------------------===//
 // Explore
 //===----------------------------------------------------------------------===//
 

@@ -70,8 +70,10 @@ public:
   /// comes with the next call. That a session drains or stops is told by each call. It cuts the wait of one call short,
   /// and of all when the executor has nothing left.
   LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
-  /// New tokens of a request, the state that it is in. `at` is of the session's clock.
-  void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at);
+  /// New tokens of a request, the state that it is in. `at` is of the session's clock, `deviceNs` of the device's, if
+  /// it has one.
+  void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
+            uint64_t deviceNs = 0);
   /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
   /// not known. Behind it the executor's `request` is the queue's no more.
   void end(uint64_t number, LiveEnd end);

@@ -129,7 +129,8 @@ bool LiveKernel::readNews(LiveQueue &queue) {
     entry.known += static_cast<int>(update->tokens.size());
     if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
       entry.admitted = now;
-    queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now);
+    queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now,
+               kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0);
     if (!news.ended)
       continue;
     const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update->descriptor.data());

@@ -189,7 +189,8 @@ LiveEvent &LiveQueue::eventOf(uint64_t number, Entry &entry, double at) {
   return *entry.event;
 }
 
-void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at) {
+void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
+                     uint64_t deviceNs) {
   const Lock lock(mutex);
   const auto found = entries.find(number);
   if (found == entries.end() || !found->second.request)
@@ -201,6 +202,7 @@ void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std
   entry.generated += std::ssize(tokens);
   generatedTokens += std::ssize(tokens);
   LiveEvent &event = eventOf(number, entry, at);
+  event.deviceNs = deviceNs;
   event.tokens.insert(event.tokens.end(), tokens.begin(), tokens.end());
 }
 

@@ -84,11 +84,10 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
                           program->positionsPlace()));
     return std::nullopt;
   }
-  tools::makeRoom(*program, batch, positions);
+  // Of a session all slots can be taken.
+  tools::makeRoom(*program, command.live ? program->param("slots").value_or(batch) : batch, positions);
   return std::move(*program);
 }
-
-double median(std::vector<double> values) { return tools::percentile(std::move(values), 50); }
 
 class Bench {
 public:
@@ -101,6 +100,8 @@ public:
     if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags) || !findDevice())
       return false;
     reportAccepted(*program, diags);
+    if (command.live)
+      return benchLive(command, *program, diags);
     subject.shape = shapeName(program->configFile());
     subject.accepted = program->accepted();
     subject.control = controlName(command.control, command.ticksPerLaunch);

@@ -71,5 +71,8 @@ std::string formatTableLine(const BenchPoint &point, bool prompts);
 std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed);
 std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const BenchSubject &subject);
 
+/// What `--live` asks for. `program` has room for it.
+bool benchLive(const BenchCommand &command, const Program &program, Diagnostics &diags);
+
 } // namespace megalith::tool
 #endif

@@ -24,18 +24,22 @@ static uint32_t hash32(uint32_t x) { // as device/Sync.cuh
   return x ^ (x >> 16);
 }
 
-std::vector<Request> makeRequests(const Program &program, int64_t context, int64_t batch, int64_t tokens) {
+Request makeRequest(const Program &program, int64_t context, int64_t b, int64_t tokens) {
   const auto vocabulary = static_cast<uint32_t>(program.vocabulary());
-  const auto inputs = tools::madeUpInputs(program);
-  std::vector<Request> requests(batch);
-  for (int64_t b = 0; b < batch; ++b) {
-    requests[b].id = std::to_string(b);
-    requests[b].maxNewTokens = tokens;
-    requests[b].eos.emplace();
-    requests[b].inputs = inputs;
-    for (int64_t j = 0; j < context; ++j)
-      requests[b].tokens.push_back(static_cast<int32_t>(hash32(uint32_t(j) ^ hash32(uint32_t(b + 1))) % vocabulary));
-  }
+  Request request;
+  request.id = std::to_string(b);
+  request.maxNewTokens = tokens;
+  request.eos.emplace();
+  request.inputs = tools::madeUpInputs(program);
+  for (int64_t j = 0; j < context; ++j)
+    request.tokens.push_back(static_cast<int32_t>(hash32(uint32_t(j) ^ hash32(uint32_t(b + 1))) % vocabulary));
+  return request;
+}
+
+std::vector<Request> makeRequests(const Program &program, int64_t context, int64_t batch, int64_t tokens) {
+  std::vector<Request> requests;
+  for (int64_t b = 0; b < batch; ++b)
+    requests.push_back(makeRequest(program, context, b, tokens));
   return requests;
 }
 
@@ -58,6 +62,8 @@ std::string csvField(const std::string &text) {
     out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";
 }
+
+double median(std::vector<double> values) { return tools::percentile(std::move(values), 50); }
 
 double significant(double value) {
   return std::isfinite(value) && value != 0 ? std::stod(fmt::format("{:.6g}", value)) : value;

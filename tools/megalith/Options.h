@@ -70,7 +70,19 @@ struct BenchCommand {
   bool wholeKernel = false;
   bool phases = false, json = false;
   std::string timelineFile, csvFile, plotFile;
+  /// Of live sessions.
+  struct Live {
+    std::vector<std::string> parts;       ///< of liveParts
+    int64_t shortest = 64, longest = 512; ///< prompts
+    std::vector<double> loads, rates;     ///< of what can be served; requests per second
+    int64_t requests = 400;               ///< of each open loop
+    uint32_t seed = 0;                    ///< of their arrivals
+    bool busy = false;                    ///< each once more with all cores busy
+    double idleSeconds = 5;
+  };
+  std::optional<Live> live; ///< in place of all else
 };
+inline const std::vector<std::string> liveParts = {"speed", "first-token", "open-loop", "idle"};
 
 /// `megalith sweep`: every combination.
 struct SweepCommand {

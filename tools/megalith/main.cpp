@@ -231,6 +231,26 @@ Option<std::string> benchCsv("csv", cl::value_desc("file.csv"), cl::desc("Write 
 Option<std::string> benchPlot("plot", cl::value_desc("file.svg"),
                               cl::desc("Draw the percentage of the floor over the context or the batch"), BENCH);
 Option<bool> benchJson("json", cl::desc("Print a JSON object per combination"), BENCH);
+OptionList benchLiveParts("live", cl::value_desc("part,..."), cl::CommaSeparated,
+                          cl::desc("Measure live sessions instead: speed, first-token, open-loop, idle, or all"),
+                          BENCH);
+OptionList benchPrompts("prompts", cl::value_desc("n,m"), cl::CommaSeparated,
+                        cl::desc("With --live: the shortest and the longest prompt (default: 64,512)"), BENCH);
+OptionList benchLoads("loads", cl::value_desc("x,..."), cl::CommaSeparated,
+                      cl::desc("With --live: arrivals of the open loop, as shares of what is served when all requests "
+                               "come at once (default: 0.25,0.5,0.75,0.9,1)"),
+                      BENCH);
+OptionList benchRates("rates", cl::value_desc("r,..."), cl::CommaSeparated,
+                      cl::desc("With --live: the same in requests per second"), BENCH);
+WholeNumber<int64_t, 1, 100000> benchRequests(400, "requests", cl::value_desc("n"),
+                                              cl::desc("With --live: requests of each open loop (default: 400)"),
+                                              BENCH);
+WholeNumber<uint32_t> arrivalSeed(0, "arrival-seed", cl::value_desc("n"),
+                                  cl::desc("With --live: of arrivals and lengths (default: 0)"), BENCH);
+Option<bool> benchBusy("busy", cl::desc("With --live: run each open loop once more with all cores of the host busy"),
+                       BENCH);
+RealNumber idleSeconds(5, "idle-seconds", cl::value_desc("s"),
+                       cl::desc("With --live: how long power is watched in each state (default: 5)"), BENCH);
 
 // --- cache
 Option<bool> cacheClean("clean",
@@ -259,6 +279,8 @@ EXAMPLES:
       looks for races, deadlocks and the like in the emitted kernel, without a GPU
   megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
       measures ms per token against what reading weights and KV takes; needs config.json only
+  megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
+      measures live sessions: speed beside a run, first tokens, requests at given rates, power of a kernel that sleeps
   megalith sweep FILE FILE --model DIR --requests=2,4,8,16 --tokens=32,64 --vary PIPELINE:block=1,2,4 --csv=F.csv
       measures every combination; the same command goes on where it was interrupted
   megalith inspect --model models/demo
@@ -314,7 +336,9 @@ bool checkCommonTexts(Diagnostics &diags) {
   checkTexts({&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline,
               &replayFile, &referenceAt, &logitsFile, &arrivalsFile, &draftsFile, &acceptance, &exploreRequests,
               &benchTimeline, &benchCsv, &benchPlot},
-             {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches, benchConfigs}, diags);
+             {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches, benchConfigs,
+              benchLiveParts, benchPrompts, benchLoads, benchRates},
+             diags);
   if (pipelineFile.empty() && !sweepSub() && !inspectSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
   return !diags.hasErrors();
@@ -425,6 +449,81 @@ bool exploreMain(Diagnostics &diags) {
   return exploreCommand(command, diags);
 }
 
+/// Positive numbers of a list.
+bool realsOf(const OptionList &list, StringRef option, std::vector<double> &out, Diagnostics &diags) {
+  for (const std::string &text : list) {
+    double number = 0;
+    if (StringRef(text).getAsDouble(number) || !(number > 0) || number > 1e9) {
+      diags.report(Diag::BadOption, {}, "--" + option.str() + " " + text,
+                   "expected a number above 0, or several with commas");
+      return false;
+    }
+    out.push_back(number);
+  }
+  return true;
+}
+
+/// What stands behind `--live` and belongs to it. Unset without it.
+bool readLive(std::optional<BenchCommand::Live> &out, Diagnostics &diags) {
+  const std::pair<const char *, bool> own[] = {
+      {"--prompts", !benchPrompts.empty()},   {"--loads", !benchLoads.empty()},        {"--rates", !benchRates.empty()},
+      {"--requests", benchRequests.given()},  {"--arrival-seed", arrivalSeed.given()}, {"--busy", benchBusy},
+      {"--idle-seconds", idleSeconds.given()}};
+  const std::pair<const char *, bool> others[] = {{"--context", !benchContexts.empty()},
+                                                  {"--prefill", benchPrefill},
+                                                  {"--phases", benchPhases},
+                                                  {"--timeline", !benchTimeline.empty()},
+                                                  {"--csv", !benchCsv.empty()},
+                                                  {"--plot", !benchPlot.empty()},
+                                                  {"--control", control.getNumOccurrences() > 0},
+                                                  {"--ticks-per-launch", ticksPerLaunch.given()}};
+  const bool wanted = !benchLiveParts.empty();
+  for (const auto &[option, given] : own)
+    if (given && !wanted)
+      diags.report(Diag::BadOption, {}, option, "it belongs to `--live`");
+  for (const auto &[option, given] : others)
+    if (given && wanted)
+      diags.report(Diag::BadOption, {}, option, "`--live` does not have it");
+  if (!wanted || diags.hasErrors())
+    return !diags.hasErrors();
+  BenchCommand::Live live;
+  for (const std::string &part : benchLiveParts)
+    if (part == "all") {
+      live.parts = liveParts;
+    } else if (is_contained(liveParts, part)) {
+      live.parts.push_back(part);
+    } else {
+      diags.report(Diag::BadOption, {}, "--live " + part, "expected " + join(liveParts, ", ") + " or all");
+      return false;
+    }
+  std::vector<int64_t> prompts;
+  if (!benchPrompts.empty()) {
+    if (!numbersOf(benchPrompts, "prompts", 0, prompts, diags))
+      return false;
+    if (prompts.size() != 2 || prompts[0] < 1 || prompts[1] < prompts[0] || prompts[1] > 1 << 28) {
+      diags.report(Diag::BadOption, {}, "--prompts " + join(benchPrompts, ","),
+                   "expected the shortest and the longest one, such as 64,512");
+      return false;
+    }
+    live.shortest = prompts[0];
+    live.longest = prompts[1];
+  }
+  if (!realsOf(benchLoads, "loads", live.loads, diags) || !realsOf(benchRates, "rates", live.rates, diags))
+    return false;
+  if (!live.loads.empty() && !live.rates.empty()) {
+    diags.report(Diag::BadOption, {}, "--loads", "there are `--rates`; give one of the two");
+    return false;
+  }
+  if (live.loads.empty())
+    live.loads = {0.25, 0.5, 0.75, 0.9, 1};
+  live.requests = benchRequests;
+  live.seed = arrivalSeed;
+  live.busy = benchBusy;
+  live.idleSeconds = idleSeconds;
+  out = std::move(live);
+  return true;
+}
+
 bool benchMain(Diagnostics &diags) {
   BenchCommand command;
   if (benchConfigs.empty()) {
@@ -433,8 +532,10 @@ bool benchMain(Diagnostics &diags) {
   }
   if (!fillCommon(command.compile, diags) || !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
       !numbersOf(benchBatches, "batch", 1, command.batches, diags) ||
-      !readModels("config", "path", benchConfigs, command.configs, diags))
+      !readModels("config", "path", benchConfigs, command.configs, diags) || !readLive(command.live, diags))
     return false;
+  if (command.live)
+    command.contexts = {command.live->longest};
   command.cpu = benchDevice == Device::Cpu;
   const auto number = cpuArchNumber(command.cpu, diags);
   if (!number)
