@@ -242,7 +242,8 @@ constexpr long long kNoDeadline = 0x7fffffffffffffff;
 // Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
 // has the words from i * endWords on, and so on.
 
-/// Counters of the two rings. They only grow, beyond 2^32 from 0 on. Release, acquire, system scope.
+/// Counters of the two rings. They only grow, beyond 2^32 from 0 on. Release, acquire, system scope. The ring of orders
+/// has room for all that can come before the host hears that they were taken, by news of their requests.
 struct HostRings {
   // The host's.
   unsigned ordersPut;
@@ -250,10 +251,9 @@ struct HostRings {
   unsigned stops; ///< 0; kStopsDrained: when all have ended; kStopsNow
   unsigned hostUnused[29];
   // Control's.
-  unsigned ordersTaken;
   unsigned newsPut;
   unsigned launchesEnded; ///< or about to: control takes no more orders in them
-  unsigned controlUnused[29];
+  unsigned controlUnused[30];
 };
 constexpr unsigned kStopsDrained = 1, kStopsNow = 2;
 /// Request `number` arrives, and becomes entry `entry` of the table; or it is taken back (`cancels`).

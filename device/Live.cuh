@@ -96,8 +96,6 @@ template <class Control> __device__ void takeOrders(Control &c) {
   if (laneId() == 0) {
     // A word of the host's memory takes a while to come. While requests go on, there is no hurry.
     const u32 stops = c.openRequests == 0 || c.tick % kStopsEvery == 0 ? loadSystem(&rings.stops) : u32(h.stops);
-    if (taken != h.ordersTaken)
-      storeSystem(&rings.ordersTaken, taken);
     h.ordersTaken = taken;
     h.taken = events;
     h.stops = int(stops);

@@ -24,8 +24,9 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
     at = upTo(at + bytes, 128);
     return begin;
   };
-  // Entry for entry there is an order to arrive, and one to be taken back.
-  out.orderSlots = static_cast<int>(std::bit_ceil(2u * static_cast<unsigned>(table.entries)));
+  // Of an entry at most three orders were not taken: to arrive, to be taken back, and that of the request before, which
+  // ended by itself meanwhile.
+  out.orderSlots = static_cast<int>(std::bit_ceil(3u * static_cast<unsigned>(table.entries)));
   out.orders = take(out.orderSlots * sizeof(abi::Order));
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
   out.stateWords = sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size();
@@ -112,15 +113,6 @@ void HostMemory::read(void *to, const void *at, size_t bytes) { std::memcpy(to, 
 void HostMemory::write(void *at, const void *from, size_t bytes) { std::memcpy(at, from, bytes); }
 
 // --- the host's side of the rings
-
-bool HostRings::hasRoom() {
-  const auto slots = static_cast<uint32_t>(layout.orderSlots);
-  if (ordersPut - ordersTaken >= slots)
-    ordersTaken = access.loadAcquire(&rings().ordersTaken);
-  return ordersPut - ordersTaken < slots;
-}
-
-bool HostRings::allTaken() { return (ordersTaken = access.loadAcquire(&rings().ordersTaken)) == ordersPut; }
 
 void HostRings::put(const abi::Order &order) {
   const uint32_t at = ordersPut & static_cast<uint32_t>(layout.orderSlots - 1);

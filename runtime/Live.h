@@ -60,15 +60,12 @@ public:
   HostRings(const Manifest &manifest, const RingLayout &layout, char *memory, HostMemory &access, uint32_t seed)
       : manifest(manifest), layout(layout), memory(memory), access(access), seed(seed) {}
 
-  /// Whether there is room for an order.
-  bool hasRoom();
-  /// Request `number` comes into `entry` of the table, of which the end was read. There must be room.
+  /// Request `number` comes into `entry` of the table, of which the end was read.
   void arrive(int entry, int number, const Request &request);
+  /// Once for a request, which has not ended as far as the host knows.
   void cancel(int entry, int number);
   /// Behind the last order. abi::kStopsDrained or abi::kStopsNow.
   void stop(uint32_t how);
-  /// Whether control has taken all orders.
-  bool allTaken();
 
   struct Update {
     abi::News news;
@@ -101,7 +98,7 @@ private:
   char *memory;
   HostMemory &access;
   uint32_t seed;
-  uint32_t ordersPut = 0, ordersTaken = 0, newsPut = 0, newsRead = 0;
+  uint32_t ordersPut = 0, newsPut = 0, newsRead = 0;
   std::vector<int> promptLen = std::vector<int>(layout.table.entries, 0);
 };
 

@@ -93,11 +93,11 @@ private:
 
 /// Takes what the host wants. `waits`: for a while, when there is nothing. Whether there was something.
 bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
-  // An order to arrive, and one to be taken back, have room for each entry.
+  // There is room for all orders that entries can have.
   const LiveNews news =
       queue.take(freeEntries.size(), 64, waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
   for (const uint64_t number : news.cancels)
-    if (const auto at = entryOf.find(number); at != entryOf.end() && rings->hasRoom())
+    if (const auto at = entryOf.find(number); at != entryOf.end())
       rings->cancel(at->second, static_cast<int>(number & INT32_MAX));
   for (const LiveArrival &arrival : news.arrivals) {
     const int entry = freeEntries.back();

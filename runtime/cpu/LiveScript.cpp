@@ -50,7 +50,7 @@ private:
   }
 
   void step() {
-    while (!waits && next < requests.size() && !freeEntries.empty() && rings.hasRoom()) {
+    while (!waits && next < requests.size() && !freeEntries.empty()) {
       const int entry = freeEntries.back();
       freeEntries.pop_back();
       entries[entry] = {static_cast<int>(next), 0, false};
@@ -87,7 +87,7 @@ private:
       return;
     }
     if (script.cancelEach && entry.number % script.cancelEach == script.cancelEach - 1 && !entry.cancelled &&
-        entry.known >= script.cancelBehind && rings.hasRoom()) {
+        entry.known >= script.cancelBehind) {
       entry.cancelled = true;
       rings.cancel(update.news.entry, entry.number);
     }
