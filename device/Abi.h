@@ -89,11 +89,12 @@ struct StopRecord {
   int tick;
 };
 
+constexpr long long kRenews = 2;
 struct Stats {
   long long ticks, passes, rows;
   long long traceWords;     ///< words written to the trace ring
   long long traceDropped;   ///< records that did not fit
-  long long unfinished;     ///< 1: the launch ended at ticksPerLaunch, and the next one goes on
+  long long unfinished;     ///< the next launch goes on. kRenews: with `tagged` and `sync` as before the first one
   unsigned long long begin; ///< of the run: nanoseconds, when control started it
 };
 
@@ -110,7 +111,9 @@ struct alignas(16) TimeRecord {
 struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
-  unsigned arrivals; ///< of all CTAs at the ends of passes
+  unsigned arrivals;    ///< of all CTAs at the ends of passes
+  unsigned renewPasses; ///< a launch ends behind so many, so that no number that words are tagged with comes again;
+                        ///< 0: never
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
     int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
@@ -358,7 +361,7 @@ template <int Models> struct LaunchParamsOf {
   int maxTicks;         ///< 0 = no limit
   int ticksPerLaunch;   ///< 0 = the launch runs until all requests have ended
   unsigned delaySeed;   ///< 0, or random delays before waits
-  Kept *kept;           ///< null, or with ticksPerLaunch what goes from launch to launch
+  Kept *kept;           ///< null, or what goes from launch to launch
   long long watchdogNs; ///< 0 = off
   // measurements
   int kvInPlace;     ///< K and V of the first so many positions of each prompt (but never of its

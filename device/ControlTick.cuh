@@ -231,7 +231,8 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0)
       c.changes = c.waiting = c.served = c.numRows = c.wantLogits = c.rowsOfTick = 0;
     __syncwarp();
-    const bool full = p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch; // the next launch goes on
+    const bool renews = p.kept && p.kept->renewPasses > 0 && c.pass->number >= p.kept->renewPasses;
+    const bool full = renews || (p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch); // the next goes on
     if (p.host && !full)
       sampleHost(c);
     if (p.numCorruptions > 0)
@@ -250,7 +251,7 @@ template <class Control> __device__ void beginTick(Control &c) {
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag)) || (p.host && p.host->stops == abi::kStopsNow);
       const bool rests = !c.done && (full || (p.host && p.host->rests));
       if (p.kept)
-        p.stats->unfinished = rests;
+        p.stats->unfinished = !rests ? 0 : renews ? abi::kRenews : 1;
       c.done = c.done || rests;
       if (c.done) {
         if (p.host && p.host->rings)

@@ -184,13 +184,14 @@ __device__ __forceinline__ void resumePasses(PassShared &pass, const abi::Kept &
   pass.sets = countsOf(0).sets;
   pass.wide = countsOf(0).wide;
 }
-/// Behind the last pass of a launch. One thread of CTA 0.
-__device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals, abi::Kept &kept) {
+/// Behind the last pass of a launch. One thread of CTA 0. `renews`: counts begin anew.
+__device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals, abi::Kept &kept, bool renews) {
   kept.valid = 1;
-  kept.passNumber = pass.number;
-  kept.arrivals = arrivals;
+  kept.passNumber = renews ? 0 : pass.number;
+  kept.arrivals = renews ? 0 : arrivals;
   pass.keepModels({pass.sets, pass.wide}, [&](int model, const PassCounts &of) {
-    kept.models[model] = {of.wide.passes, of.wide.heads, of.sets.current, of.sets.rowsLast, of.sets.rowsBefore};
+    kept.models[model] = {renews ? 0 : of.wide.passes, renews ? 0 : of.wide.heads, of.sets.current, of.sets.rowsLast,
+                          of.sets.rowsBefore};
   });
 }
 

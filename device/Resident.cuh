@@ -218,7 +218,7 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       if (threadIdx.x == 0) {
         awaitLeft(grid, 0);
         tellLeft(grid);
-        keepPasses(pass, grid.arrivals, *p.kept);
+        keepPasses(pass, grid.arrivals, *p.kept, p.stats->unfinished == abi::kRenews);
       }
     }
   }

@@ -27,6 +27,7 @@ public:
     if (!read)
       return read.error;
     ends = std::move(*read.value);
+    std::memset(ends.data(), 0, ends.size());
     return engine.stream->synchronize();
   }
 
@@ -40,6 +41,9 @@ public:
   }
 
   Failure launch() override {
+    if (statsRead().unfinished == abi::kRenews) // of the last launch
+      if (Failure failed = engine.renew(image.params))
+        return failed;
     if (Failure failed = engine.launch(image.params))
       return failed;
     char *to = static_cast<char *>(ends.data());
@@ -55,9 +59,7 @@ public:
       return done.error;
     if (!*done)
       return Launch::Runs;
-    abi::Stats stats;
-    std::memcpy(&stats, ends.data(), sizeof(stats));
-    return stats.unfinished ? Launch::Rests : Launch::Ended;
+    return statsRead().unfinished ? Launch::Rests : Launch::Ended;
   }
 
   std::optional<RunOutcome::Stop> stopped() override {
@@ -67,6 +69,12 @@ public:
   }
 
 private:
+  /// As the last launch left it; zeros before.
+  abi::Stats statsRead() const {
+    abi::Stats stats;
+    std::memcpy(&stats, ends.data(), sizeof(stats));
+    return stats;
+  }
   const DeviceBuffer &memoryOf(size_t member) const { return memories[image.indexOf(member)]; }
 
   Engine &engine;

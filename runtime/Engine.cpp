@@ -4,6 +4,8 @@
 #include "runtime/UnitFacts.h"
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <iterator>
 
 namespace megalith::runtime {
 
@@ -98,6 +100,18 @@ Failure Engine::launchPlain(const Stream &on, CUfunction kernel, unsigned ctas, 
                                             arguments, nullptr));
 }
 
+Failure Engine::renew(const abi::HostParams &params) {
+  const Driver &driver = device.driver();
+  const size_t bytes[] = {static_cast<size_t>(info.taggedBytes), abi::kSyncWords * sizeof(unsigned)};
+  for (size_t i = 0; i < std::size(renewedMembers); ++i) {
+    CUdeviceptr memory = 0;
+    std::memcpy(&memory, reinterpret_cast<const char *>(&params) + renewedMembers[i], sizeof(memory));
+    if (bytes[i] > 0)
+      TRY(driver.check("cuMemsetD8Async", driver.cuMemsetD8Async(memory, 0, bytes[i], stream->get())));
+  }
+  return std::nullopt;
+}
+
 Failure Engine::launch(abi::HostParams &params) {
   const Driver &driver = device.driver();
   void *arguments[] = {&params};
@@ -150,8 +164,11 @@ Outcome<int64_t> Engine::launchAll(LaunchImage &image, const std::vector<DeviceB
     for (const Reading &reading : readings)
       TRY(reading.from->copyTo(*stream, reading.to.data(), reading.to.size()));
     TRY(stream->synchronize());
-    if (!static_cast<const abi::Stats *>(readings.front().to.data())->unfinished)
+    const auto *stats = static_cast<const abi::Stats *>(readings.front().to.data());
+    if (!stats->unfinished)
       return launches;
+    if (stats->unfinished == abi::kRenews)
+      TRY(renew(image.params));
   }
 }
 

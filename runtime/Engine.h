@@ -77,6 +77,8 @@ private:
                       void **arguments);
   /// Memory for `buffer` with its first content; `params` points to it.
   Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::HostParams &params);
+  /// Zeros in the buffers of renewedMembers, on the stream.
+  Failure renew(const abi::HostParams &params);
   Failure launch(abi::HostParams &params);
   /// Launches until the run has ended. `memories` are those of the image's buffers. How often.
   Outcome<int64_t> launchAll(LaunchImage &image, const std::vector<DeviceBuffer> &memories);

@@ -96,7 +96,7 @@ LaunchImage LaunchImage::buildLive(const Manifest &manifest, const LiveTable &ta
   if (manifest.reducing.any)
     image.addReducing(layout.table.entries);
   image.addResults();
-  image.add(MEMBER(kept), sizeof(abi::Kept) + manifest.controlBytes, LaunchBuffer::Zero);
+  image.addKept();
   if (options.watchdogSeconds > 0)
     image.params.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
   image.params.delaySeed = options.delaySeed;
@@ -271,7 +271,7 @@ void LaunchImage::addResults() {
   add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
   params.ticksPerLaunch = how.ticksPerLaunch || how.control == Control::Resident ? int(how.ticksPerLaunch) : 1;
   if (params.ticksPerLaunch > 0)
-    add(MEMBER(kept), sizeof(abi::Kept) + manifest->controlBytes, LaunchBuffer::Zero);
+    addKept();
   if (how.trace) {
     add(MEMBER(trace), how.traceBytes / 4 * 4, LaunchBuffer::Unwritten).fetch = true;
     params.traceCapacity = static_cast<long long>(how.traceBytes / 4);
@@ -299,6 +299,15 @@ void LaunchImage::addResults() {
     add(MEMBER(logits), lines * manifest->mostVocab() * sizeof(float),
         manifest->draftLines ? LaunchBuffer::Zero : LaunchBuffer::Unwritten)
         .fetch = true;
+}
+
+/// What goes from launch to launch.
+void LaunchImage::addKept() {
+  abi::Kept kept = {};
+  kept.renewPasses = how.renewPasses;
+  std::vector<char> bytes(sizeof(kept) + manifest->controlBytes, 0);
+  std::memcpy(bytes.data(), &kept, sizeof(kept));
+  addImage(MEMBER(kept), bytes, LaunchBuffer::Image);
 }
 
 Failure LaunchImage::addHooks() {
@@ -345,6 +354,7 @@ template <class T> const T *LaunchImage::result(size_t member) const {
 #define RESULT(T, name) result<T>(offsetof(abi::HostParams, name))
 
 bool LaunchImage::unfinished() const { return RESULT(abi::Stats, stats)->unfinished != 0; }
+bool LaunchImage::renews() const { return RESULT(abi::Stats, stats)->unfinished == abi::kRenews; }
 
 RunOutcome LaunchImage::counts() const {
   const abi::Stats &stats = *RESULT(abi::Stats, stats);

@@ -11,6 +11,7 @@
 #include "device/Abi.h"
 #include "runtime/Manifest.h"
 #include "runtime/Run.h"
+#include <cstddef>
 
 namespace megalith::runtime {
 
@@ -40,6 +41,9 @@ struct LaunchBuffer {
 /// The buffers that outlive a run on a device: activations, K and V.
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
 
+/// Offsets in abi::HostParams of the buffers that are zeros again before a launch with which counts begin anew.
+constexpr size_t renewedMembers[] = {offsetof(abi::HostParams, tagged), offsetof(abi::HostParams, sync)};
+
 /// The buffers and numbers of one run.
 class LaunchImage {
 public:
@@ -60,6 +64,8 @@ public:
   Outcome<RunOutcome> outcome() const;
   /// Whether the launch ended at its number of ticks, and another one goes on.
   bool unfinished() const;
+  /// Whether the next one starts with the buffers of renewedMembers() as they were before the first.
+  bool renews() const;
   /// Of the buffer that is bound to a member of LaunchParams; their number when there is none.
   size_t indexOf(size_t member) const;
   /// Only the counts of Stats: what can be relied on when the kernel did not end.
@@ -72,6 +78,7 @@ private:
   void addRequests();
   void addTable(const RingLayout &layout);
   void addControl();
+  void addKept();
   void addHost();
   void addPool(size_t model);
   /// `entries`: of a table that starts empty; 0: the requests are there.

@@ -17,6 +17,7 @@ struct RunOptions {
   int64_t maxTicks = 0;                 ///< 0 = no limit
   Control control = Control::Resident;  ///< of a CpuEngine: Resident or Host
   int64_t ticksPerLaunch = 0;           ///< a launch ends after so many, and the next one goes on; 0 = no limit
+  uint32_t renewPasses = 1 << 24;       ///< of runs with several launches: behind so many passes counts begin anew
   std::optional<uint64_t> shufflePages; ///< order of the free list (PageOrder.h)
   uint32_t seed = 0;                    ///< with each request's own it keys all random numbers
   bool trace = false;

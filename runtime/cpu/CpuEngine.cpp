@@ -296,6 +296,14 @@ void CpuEngine::bindAll(LaunchImage &of, const std::vector<char *> &kept, bool c
   }
 }
 
+void CpuEngine::renew(const abi::HostParams &params) {
+  for (const size_t member : runtime::renewedMembers) {
+    char *memory = nullptr;
+    std::memcpy(&memory, reinterpret_cast<const char *>(&params) + member, sizeof(memory));
+    executor.reset(memory, Initial::Zero);
+  }
+}
+
 LaunchResult CpuEngine::launch(const abi::HostParams &params, const LaunchOptions &how) {
   return executor.launch(
       {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
@@ -335,6 +343,8 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   int64_t launches = 0;
   do {
     const HostRange range(HostStep::Launch);
+    if (launches > 0 && image->renews())
+      renew(params);
     launch = this->launch(params, how);
     ++launches;
   } while (!launch.finding && image->unfinished());

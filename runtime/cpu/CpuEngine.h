@@ -92,6 +92,8 @@ private:
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
   /// The same of all buffers of an image, and the weights; those that last have been placed as `kept`.
   void bindAll(runtime::LaunchImage &of, const std::vector<char *> &kept, bool checked, bool again);
+  /// Zeros in the buffers of renewedMembers.
+  void renew(const abi::HostParams &params);
   LaunchResult launch(const abi::HostParams &params, const LaunchOptions &how);
   friend class CpuLive;
 

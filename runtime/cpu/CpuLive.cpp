@@ -36,6 +36,8 @@ public:
   }
 
   runtime::Failure launch() override {
+    if (running.valid() && image.renews())
+      engine.renew(image.params);
     running = std::async(std::launch::async, [this] {
       engine.bind(engine.executor.host());
       return engine.launch(image.params, how);

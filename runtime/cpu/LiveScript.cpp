@@ -110,7 +110,9 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
   play.requests.resize(requests.size());
   std::optional<ScriptedHost> host;
   how.outside = [&host] { host->run(); };
-  auto live = engine.openLive(table, options, std::move(how));
+  runtime::RunOptions run = options;
+  run.renewPasses = script.renewPasses;
+  auto live = engine.openLive(table, run, std::move(how));
   if (!live)
     return live.error;
   host.emplace(**live, (*live)->rings(), requests, script, options.seed, play.requests);
@@ -127,7 +129,7 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
     if (!state)
       return state.error;
     // A host that waits for something would launch the kernel again for ever.
-    if (*state == runtime::LiveRun::Launch::Ended || play.launches > 16 + 2 * std::ssize(requests))
+    if (*state == runtime::LiveRun::Launch::Ended || play.launches > 64 + 8 * std::ssize(requests))
       return play;
   }
 }

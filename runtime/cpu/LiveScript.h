@@ -16,7 +16,8 @@ struct LiveScript {
   int newsSlots = 4;  ///< of the ring to the host
   int cancelEach = 3; ///< each so-manieth request is taken back when it has `cancelBehind` tokens; 0: none
   int cancelBehind = 1;
-  int restEach = 2; ///< behind each so-manieth end the host waits until the launch has ended; 0: never
+  uint32_t renewPasses = 3; ///< counts begin anew behind so many passes
+  int restEach = 2;         ///< behind each so-manieth end the host waits until the launch has ended; 0: never
 };
 
 /// How a request of the session ended.
