@@ -299,7 +299,7 @@ MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int mode
                   words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
                           continuing + trees + (models > 1 || loops ? 1 : 0) + (asks ? 3 : 0);
   const long long state =
-      128 + 32 * (models - 1) + (trees ? 8 : 0) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
+      136 + 32 * (models - 1) + (trees ? 8 : 0) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;
 }

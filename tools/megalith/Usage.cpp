@@ -103,16 +103,16 @@ private:
   void unknown(StringRef argument, StringRef name) {
     error(argument.str(), "`" + program + "` has no such option");
     std::vector<std::string> names;
-    const cl::Option *foreign = nullptr;
+    std::vector<const cl::Option *> foreign; // commands have options of the same name
     for (const KnownOption &known : knownOptions())
       if (known.option->Subs.contains(&command))
         names.push_back(known.option->ArgStr.str());
-      else if (known.option->ArgStr == name && !foreign)
-        foreign = known.option;
+      else if (known.option->ArgStr == name)
+        foreign.push_back(known.option);
     const std::string near = nearestName(name, names);
     std::string owner; // the first in the alphabet, of several
-    if (foreign)
-      for (const cl::SubCommand *other : foreign->Subs)
+    for (const cl::Option *option : foreign)
+      for (const cl::SubCommand *other : option->Subs)
         if (owner.empty() || other->getName() < owner)
           owner = other->getName().str();
     if (!owner.empty())
