@@ -247,7 +247,7 @@ template <class Control> __device__ void beginTick(Control &c) {
       c.slotsHeld = Config::slots - c.freeSlots;
       // A tick in which the host ended the last one counts.
       c.done = (c.openRequests == 0 && !(p.host && (c.changes > 0 || p.host->coming > 0))) ||
-               (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
+               (p.maxTicks > 0 && c.tick >= p.maxTicks) || (c.idle >= kIdleTicks && !(p.host && p.host->rings)) ||
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag)) || (p.host && p.host->stops == abi::kStopsNow);
       const bool rests = !c.done && (full || (p.host && p.host->rests));
       if (p.kept)
@@ -525,6 +525,10 @@ template <class Control> __device__ void endTick(Control &c) {
         p.ticks[c.tick].rows = numRows;
       ++c.tick;
       c.idle = numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
+      if (p.host && p.host->rings && c.idle > kTicksAwake) { // requests wait for the clock, or for others
+        nap(p, (u32)c.idle, kNapNs);
+        c.idle = kTicksAwake;
+      }
       p.stats->ticks = c.tick;
       c.ranNoPass = numRows == 0;
       if (c.ranNoPass) {

@@ -27,7 +27,10 @@ __device__ __forceinline__ int millisecondsOfRun(const abi::LaunchParams &p, int
   const abi::HostSide &h = *p.host;
   if (h.clockTicks > 0)
     return hostClock(p)[min(h.samples, h.clockTicks - 1)];
-  return h.realClock ? int((u32)((nanoseconds() - p.stats->begin) / 1000000) & 0x7fffffffu) : tick;
+  if (!h.realClock)
+    return tick;
+  const u64 milliseconds = (nanoseconds() - p.stats->begin) / 1000000;
+  return milliseconds < 0x7fffffff ? int(milliseconds) : 0x7fffffff;
 }
 
 /// Sleeps a little. The watchdog sees that control goes on. One thread.

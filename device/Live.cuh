@@ -9,6 +9,7 @@ namespace megalith::device {
 
 constexpr int kStopsEvery = 16;        ///< ticks between two looks at whether the host wants to stop
 constexpr u32 kNapNs = 20000;          ///< between two looks at the ring where nothing is left to do
+constexpr int kTicksAwake = 1024;      ///< in which nothing moves, before control sleeps between two ticks
 constexpr u64 kStateEvery = 5'000'000; ///< ns between two writes of LiveState
 
 __device__ __forceinline__ abi::HostRings &ringsOf(const abi::HostSide &h) {
@@ -232,7 +233,9 @@ template <class Control> __device__ void listen(Control &c) {
   for (u32 naps = 1;; ++naps) {
     takeOrders(c);
     // What the lanes ask here does not change before all have asked.
-    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || loadRelaxed(p.sync + kStopFlag))
+    // Another CTA may ask to stop at any time.
+    const bool leaves = __shfl_sync(~0u, laneId() == 0 && loadRelaxed(p.sync + kStopFlag) != 0, 0);
+    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || leaves)
       break;
     if (c.freeSlots < Control::Config::slots) // of those that ended in the last tick. Their entries may be wanted
       reclaim(c);
@@ -249,8 +252,10 @@ template <class Control> __device__ void listen(Control &c) {
         h.rests = 1;
       break;
     }
-    if (laneId() == 0)
+    if (laneId() == 0) {
+      h.taken = 0; // what was taken changed nothing
       nap(p, naps, kNapNs);
+    }
     __syncwarp();
   }
   __syncwarp();

@@ -1,6 +1,7 @@
 //===- CudaLive.cpp - a kernel on a GPU that takes requests while it runs -===//
 #include "runtime/Engine.h"
 #include "runtime/Memory.h"
+#include <chrono>
 #include <cstring>
 
 namespace megalith::runtime {
@@ -54,11 +55,18 @@ public:
   }
 
   Outcome<Launch> poll() override {
+    // The driver is asked when the kernel has said that it ends, and now and then: a fault does not say so.
+    const auto now = std::chrono::steady_clock::now();
+    const unsigned ended = launchesEnded();
+    if (ended == endedBefore && now < nextQuery)
+      return Launch::Runs;
+    nextQuery = now + std::chrono::milliseconds(10);
     auto done = engine.stream->done();
     if (!done)
       return done.error;
     if (!*done)
       return Launch::Runs;
+    endedBefore = launchesEnded();
     return statsRead().unfinished ? Launch::Rests : Launch::Ended;
   }
 
@@ -75,12 +83,17 @@ private:
     std::memcpy(&stats, ends.data(), sizeof(stats));
     return stats;
   }
+  unsigned launchesEnded() const {
+    return __atomic_load_n(&static_cast<const abi::HostRings *>(shared.data())->launchesEnded, __ATOMIC_ACQUIRE);
+  }
   const DeviceBuffer &memoryOf(size_t member) const { return memories[image.indexOf(member)]; }
 
   Engine &engine;
   LaunchImage image;
   PinnedBuffer shared, ends;
   std::vector<DeviceBuffer> memories;
+  unsigned endedBefore = 0;                        ///< HostRings::launchesEnded of the launches before
+  std::chrono::steady_clock::time_point nextQuery; ///< of the driver
 };
 
 Outcome<std::unique_ptr<LiveRun>> Engine::openLive(const LiveTable &table, const RunOptions &options) {

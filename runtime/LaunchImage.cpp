@@ -133,7 +133,7 @@ void LaunchImage::addTable(const RingLayout &layout) {
   side.inputWords = layout.inputWords;
   side.tokenWords = layout.tokenWords;
   side.metrics = static_cast<int>(manifest->metrics.size());
-  side.idleNs = layout.table.idleMs < 0 ? -1 : layout.table.idleMs * 1000000;
+  side.idleNs = layout.table.idleMs < 0 ? -1 : std::min<int64_t>(layout.table.idleMs, INT64_MAX / 1000000) * 1000000;
   std::vector<char> bytes(sizeof(side) + entries * sizeof(abi::Arrival), 0);
   std::memcpy(bytes.data(), &side, sizeof(side));
   addImage(MEMBER(host), bytes, LaunchBuffer::Image);

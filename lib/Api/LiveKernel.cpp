@@ -26,6 +26,9 @@ public:
 
   /// Memory for the table and the rings. Empty: it is there.
   runtime::Failure open() {
+    if (kernel->gpu) // the thread may be another one than that which loaded the kernel
+      if (runtime::Failure failed = kernel->gpu->makeCurrent())
+        return failed;
     const runtime::LiveTable table = {static_cast<int>(options.places), options.maxTokens, options.maxEnds,
                                       static_cast<int>(options.ring), options.idleMs};
     runtime::RunOptions how;
@@ -42,6 +45,7 @@ public:
     rings.emplace(live->manifest(), layout, live->rings(), memory, options.seed);
     deviceBytes = live->deviceBytes();
     hostBytes = layout.bytes;
+    lastState.assign(layout.stateWords, 0);
     return std::nullopt;
   }
 
@@ -59,6 +63,7 @@ private:
   const runtime::Manifest &manifest() const {
     return kernel->cuda ? kernel->cuda->manifest() : kernel->cpu->manifest();
   }
+  void close() noexcept;
   std::optional<Messages> step(LiveQueue &queue);
   bool takeOrders(LiveQueue &queue, bool waits);
   bool readNews(LiveQueue &queue);
@@ -152,6 +157,7 @@ bool LiveKernel::readNews(LiveQueue &queue) {
     }
     freeEntries.push_back(news.entry);
     queue.end(number, std::move(end));
+    rings->release(); // control may wait for room
   }
   if (some)
     rings->release();
@@ -159,8 +165,8 @@ bool LiveKernel::readNews(LiveQueue &queue) {
 }
 
 std::optional<Messages> LiveKernel::launch() {
-  if (kernel->cpu)
-    running.lock();
+  if (kernel->cpu && !running.try_lock()) // another kernel of the CPU executor runs: later
+    return std::nullopt;
   if (runtime::Failure failed = live->launch()) {
     if (kernel->cpu)
       running.unlock();
@@ -215,23 +221,39 @@ std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
   return std::nullopt;
 }
 
-void LiveKernel::run(LiveQueue &queue) {
-  // The thread may be another one than that which loaded the kernel.
-  if (kernel->gpu)
-    if (runtime::Failure failed = kernel->gpu->makeCurrent())
-      return queue.fail(failure(*failed));
-  (void)prctl(PR_SET_TIMERSLACK, 1000UL); // it sleeps for microseconds
-  std::optional<Messages> failed;
-  while (!over && !failed)
-    failed = step(queue);
-  (void)readNews(queue);
+/// Whatever happened: the kernel is told to end, on the thread that launched it, and is waited for.
+void LiveKernel::close() noexcept {
+  rings->stop(abi::kStopsNow); // harmless when nothing runs
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    lastState = rings->state();
-    live.reset(); // waits for a launch
+    try {
+      lastState = rings->state();
+    } catch (const std::bad_alloc &) { // what was there before stays
+    }
+    live.reset();
   }
+  launched = false;
   if (running.owns_lock())
     running.unlock();
+}
+
+void LiveKernel::run(LiveQueue &queue) {
+  struct Closing {
+    LiveKernel &of;
+    ~Closing() { of.close(); }
+  };
+  std::optional<Messages> failed;
+  {
+    const Closing closing{*this};
+    // The thread may be another one than that which loaded the kernel.
+    if (kernel->gpu)
+      if (runtime::Failure none = kernel->gpu->makeCurrent())
+        failed = failure(*none);
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL); // it sleeps for microseconds
+    while (!over && !failed)
+      failed = step(queue);
+    (void)readNews(queue);
+  }
   if (failed)
     queue.fail(std::move(*failed));
 }

@@ -74,10 +74,11 @@ static std::string whyNoSession(const LiveOptions &options) {
     return outside("places", options.places, 1, 65536);
   if (options.queue < 1 || options.queue > MaxRequests)
     return outside("queue", options.queue, 1, MaxRequests);
-  if (options.maxTokens < 0 || options.maxTokens > INT32_MAX)
-    return outside("maxTokens", options.maxTokens, 0, INT32_MAX);
-  if (options.maxEnds < 0 || options.maxEnds > INT32_MAX)
-    return outside("maxEnds", options.maxEnds, 0, INT32_MAX);
+  // Numbers of bytes and words of a mailbox, and of all that end requests, are ints.
+  if (options.maxTokens < 0 || options.maxTokens > 1 << 28)
+    return outside("maxTokens", options.maxTokens, 0, 1 << 28);
+  if (options.maxEnds < 0 || options.maxEnds > 1 << 14)
+    return outside("maxEnds", options.maxEnds, 0, 1 << 14);
   if (options.ring < 4 || options.ring > 1u << 24 || !std::has_single_bit(options.ring))
     return fmt::format("`ring` must be a power of two from 4 to {}, found {}", 1u << 24, options.ring);
   if (!(options.watchdogSeconds >= 0) || std::isinf(options.watchdogSeconds))

@@ -50,6 +50,11 @@ public:
       return Launch::Ended;
     if (running.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
       return Launch::Runs;
+    try {
+      (void)running.get();
+    } catch (const std::exception &thrown) { // there was no room for the grid
+      return RuntimeError{"out-of-memory", thrown.what()};
+    }
     if (const LaunchResult &result = running.get(); result.finding)
       return RuntimeError{"cpu-kernel", std::string("the kernel ended in ") + findingName(result.finding->kind) + ": " +
                                             result.finding->what};

@@ -580,8 +580,8 @@ TEST(Live, RefusesOptions) {
   refused({.places = 0}, "`places` must be from 1 to 65536, found 0");
   refused({.places = 65537}, "`places` must be from 1 to 65536, found 65537");
   refused({.queue = 0}, "`queue` must be from 1 to 1000000, found 0");
-  refused({.maxTokens = -1}, "`maxTokens` must be from 0 to 2147483647, found -1");
-  refused({.maxEnds = -1}, "`maxEnds` must be from 0 to 2147483647, found -1");
+  refused({.maxTokens = -1}, "`maxTokens` must be from 0 to 268435456, found -1");
+  refused({.maxEnds = -1}, "`maxEnds` must be from 0 to 16384, found -1");
   refused({.ring = 12}, "`ring` must be a power of two from 4 to 16777216, found 12");
   refused({.ring = 2}, "`ring` must be a power of two from 4 to 16777216, found 2");
   refused({.watchdogSeconds = -1}, "`watchdogSeconds` must be 0 (never) or above, found -1");
