@@ -21,15 +21,26 @@ __device__ __forceinline__ char *mailboxOf(const abi::HostSide &h, int entry) {
 /// Of the descriptor in a mailbox.
 template <class Request> __device__ constexpr int descriptorBytes() { return int(sizeof(Request) + 15) / 16 * 16; }
 
-/// Copies `bytes`, a multiple of 4, of a mailbox, from a multiple of 16 to one. The warp.
+/// Copies `bytes`, a multiple of 4, of a mailbox, from a multiple of 16 to one. The warp. Words of the host's memory
+/// take a microsecond to come: several are on their way at a time.
 __device__ __forceinline__ void copyOfHost(void *to, const char *from, int bytes) {
-#pragma unroll 4
-  for (int at = laneId() * 16; at < bytes; at += 32 * 16) {
-    const Words4 words = loadWords(from + at);
-    u32 *const word = reinterpret_cast<u32 *>(static_cast<char *>(to) + at);
-    const u32 all[4] = {words.x, words.y, words.z, words.w};
-    for (int i = 0; i < 4 && at + 4 * i < bytes; ++i)
-      word[i] = all[i];
+  constexpr int together = 4, step = 32 * 16;
+#pragma unroll 1
+  for (int at = laneId() * 16; at < bytes; at += together * step) {
+    Words4 words[together];
+#pragma unroll
+    for (int k = 0; k < together; ++k)
+      if (at + k * step < bytes)
+        words[k] = loadWords(from + at + k * step);
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      u32 *const word = reinterpret_cast<u32 *>(static_cast<char *>(to) + at + k * step);
+      const u32 all[4] = {words[k].x, words[k].y, words[k].z, words[k].w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (at + k * step + 4 * i < bytes)
+          word[i] = all[i];
+    }
   }
 }
 

@@ -1,0 +1,94 @@
+// The rings of a live session, with a host that is written out.
+#include "megalith/Driver/Compilation.h"
+#include "runtime/cpu/CpuEngine.h"
+#include "test/Unit/Checkpoint/TempDir.h"
+#include <chrono>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <thread>
+
+using namespace megalith;
+
+namespace {
+
+class LiveRings : public ::testing::Test {
+protected:
+  LiveRings() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
+  ~LiveRings() override { unsetenv("MEGALITH_CACHE_DIR"); }
+
+  std::unique_ptr<cpu::CpuEngine> load() {
+    driver::CompileOptions options;
+    options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+    options.models = {{"", dir.write("shape.json", R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 48,
+        "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0})")}};
+    options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}, {"rows_per_pass", "16"}};
+    options.profile = "cpu";
+    options.planSettings = {"ctas=1"};
+    auto compiled = driver::compile(options, diags);
+    EXPECT_TRUE(compiled) << diags.render();
+    auto plan = driver::makePlan(compiled->module, options, diags);
+    EXPECT_TRUE(plan) << diags.render();
+    auto source = driver::emitSource(compiled->module, *plan, diags);
+    source.units.more = {"bench.cu", "#include \"megalith/Bench.cuh\"\n"};
+    driver::HostOptions how;
+    how.quick = true;
+    auto kernel = driver::assembleHost(source.units, how, diags);
+    EXPECT_TRUE(kernel) << diags.render();
+    auto engine = cpu::CpuEngine::loadRandom(kernel->path, source.manifest);
+    EXPECT_TRUE(engine) << engine.error.message;
+    return engine ? std::move(*engine.value) : nullptr;
+  }
+
+  /// Reads until so many requests have ended; how many did.
+  int readEnds(runtime::HostRings &rings, int wanted) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    int ends = 0;
+    while (ends < wanted && std::chrono::steady_clock::now() < until) {
+      while (auto update = rings.next([](int) { return 0; }))
+        ends += update->news.ended;
+      rings.release();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return ends;
+  }
+
+  TempDir dir;
+  SourceFiles sources;
+  Diagnostics diags{sources};
+};
+
+/// What comes too late counts as an event of its tick. More of these than a tick has events do not keep an idle kernel
+/// from hearing what comes behind them.
+TEST_F(LiveRings, CancellationsThatChangeNothingDoNotFillATick) {
+  const auto engine = load();
+  ASSERT_TRUE(engine);
+  runtime::LiveTable table;
+  table.entries = 40; // room for 120 orders
+  table.tokens = 16;
+  table.endWords = 4;
+  table.newsSlots = 4;
+  auto live = engine->openLive(table, {});
+  ASSERT_TRUE(live) << live.error.message;
+  runtime::HostMemory memory;
+  runtime::HostRings rings((*live)->manifest(), (*live)->layout(), (*live)->rings(), memory, 0);
+  ASSERT_FALSE((*live)->launch());
+  const Request request = {"a", {1, 2, 3}, 2, {}, 0};
+  rings.arrive(0, 0, request);
+  ASSERT_EQ(readEnds(rings, 1), 1);
+  for (int i = 0; i < megalith::abi::kMostHostEvents + 5; ++i)
+    rings.cancel(0, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50)); // control has taken them
+  rings.arrive(0, 1, request);
+  EXPECT_EQ(readEnds(rings, 1), 1);
+  rings.stop(megalith::abi::kStopsNow);
+  for (;;) {
+    const auto state = (*live)->poll();
+    ASSERT_TRUE(state) << state.error.message;
+    if (*state == runtime::LiveRun::Launch::Ended)
+      break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+} // namespace
