@@ -14,7 +14,7 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 class Browser:
     def __init__(self, url, width=1180, height=860, scheme="light"):
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         its_input, self.output = os.pipe()
         self.input, its_output = os.pipe()
         options = f"--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --user-data-dir={self.folder.name}"
@@ -88,4 +88,4 @@ class Browser:
         self.process.wait()
         os.close(self.input)
         os.close(self.output)
-        self.folder.cleanup()
+        self.folder.cleanup()  # its other processes end behind the first, and may still write there
