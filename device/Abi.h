@@ -237,10 +237,11 @@ constexpr long long kNoDeadline = 0x7fffffffffffffff;
 // table. A mailbox is the host's until its order is put into the ring, then control's, and the host's again when it has
 // read the news of the request's end. It has:
 //
-//   the request's descriptor     as LaunchParams::requests, in a multiple of 16 bytes. Control writes it again at the
-//   end Settings endWords x int               its part of LaunchParams::eos inputWords x int             of
-//   LaunchParams::inputs tokenWords x int             of LaunchParams::tokens: the prompt; control adds what it tells
-//   of
+//   descriptor         of the request, in a multiple of 16 bytes. Control writes it again at the end
+//   Settings
+//   endWords x int     its part of LaunchParams::eos
+//   inputWords x int   of LaunchParams::inputs
+//   tokenWords x int   of LaunchParams::tokens: the prompt; control adds what it tells of
 //
 // Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
 // has the words from i * endWords on, and so on.
@@ -271,10 +272,9 @@ struct alignas(16) News {
   int entry;
   int generated; ///< tokens so far; they stand in the mailbox
   int state;
-  int tick;
-  unsigned low, high; ///< nanoseconds of a clock that all CTAs share
   int ended;          ///< 1: the mailbox has its descriptor
-  int unused;
+  unsigned low, high; ///< nanoseconds of a clock that all CTAs share
+  int unused[2];
 };
 /// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. Behind it
 /// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the

@@ -196,7 +196,7 @@ template <class Control> __device__ void tellNews(Control &c, int entry) {
         reinterpret_cast<u32 *>(mailbox)[i] = reinterpret_cast<const u32 *>(r)[i];
     const u64 now = nanoseconds();
     abi::News &news = reinterpret_cast<abi::News *>(h.rings + h.news)[(put + rank) & h.newsMask];
-    news = {entry, r->generated, r->state, c.tick, u32(now), u32(now >> 32), ended, 0};
+    news = {entry, r->generated, r->state, ended, u32(now), u32(now >> 32), {}};
     arrival->toldGenerated = r->generated;
     arrival->toldState = r->state;
   }
@@ -243,8 +243,8 @@ template <class Control> __device__ void listen(Control &c) {
 #pragma unroll 1
   for (u32 naps = 1;; ++naps) {
     takeOrders(c);
-    // What the lanes ask here does not change before all have asked.
-    // Another CTA may ask to stop at any time.
+    // Another CTA may ask to stop at any time: all lanes are to find the same. What else they ask here stays as it is
+    // until all have asked.
     const bool leaves = __shfl_sync(~0u, laneId() == 0 && loadRelaxed(p.sync + kStopFlag) != 0, 0);
     if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || leaves)
       break;
@@ -269,9 +269,6 @@ template <class Control> __device__ void listen(Control &c) {
     }
     __syncwarp();
   }
-  __syncwarp();
-  if (laneId() == 0)
-    ++h.samples;
   __syncwarp();
 }
 

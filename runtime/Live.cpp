@@ -1,6 +1,5 @@
 #include "runtime/Live.h"
 #include "megalith/Checkpoint/Inputs.h"
-#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -29,8 +28,8 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.orderSlots = static_cast<int>(std::bit_ceil(3u * static_cast<unsigned>(table.entries)));
   out.orders = take(out.orderSlots * sizeof(abi::Order));
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
-  out.stateWords = sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size();
-  out.state = take(4 * out.stateWords);
+  out.state =
+      take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size()));
   out.mailboxBytes = upTo(
       out.descriptorBytes + sizeof(abi::Settings) + 4 * (size_t(out.endWords) + out.inputWords + out.tokenWords), 128);
   out.mailboxes = take(out.table.entries * out.mailboxBytes);
@@ -176,12 +175,31 @@ void HostRings::take(Update &update, int known) {
 
 void HostRings::release() { access.storeRelease(&rings().newsRead, newsRead); }
 
-std::vector<uint32_t> HostRings::state() const {
-  std::vector<uint32_t> words(layout.stateWords);
-  const auto *from = reinterpret_cast<const uint32_t *>(memory + layout.state);
-  for (size_t i = 0; i < words.size(); ++i)
-    words[i] = access.loadRelaxed(from + i);
-  return words;
+LiveView HostRings::view() const {
+  const auto *word = reinterpret_cast<const uint32_t *>(memory + layout.state);
+  const auto next = [&] { return access.loadRelaxed(word++); };
+  const auto nextLong = [&] {
+    const uint64_t low = next();
+    return static_cast<int64_t>(uint64_t(next()) << 32 | low);
+  };
+  LiveView out;
+  out.ticks = next();
+  out.written = next() != 0;
+  out.passes = nextLong();
+  out.rows = nextLong();
+  for (size_t i = 0; i < manifest.models.size(); ++i)
+    out.freePages.push_back(next());
+  for (int64_t i = 0; i < manifest.slots; ++i) {
+    LiveView::Slot &slot = out.slots.emplace_back();
+    slot.entry = static_cast<int>(next()) - 1;
+    slot.state = next();
+    slot.promptTokens = next();
+    slot.generated = next();
+    slot.kvTokens = next();
+  }
+  for (size_t i = 0; i < manifest.metrics.size(); ++i)
+    out.metrics.push_back(nextLong());
+  return out;
 }
 
 } // namespace megalith::runtime

@@ -19,7 +19,7 @@ struct RingLayout {
   int orderSlots = 0;                               ///< room in the ring to the kernel, a power of two
   int endWords = 0, inputWords = 0, tokenWords = 0; ///< of a mailbox; multiples of 4
   size_t descriptorBytes = 0;
-  size_t orders = 0, news = 0, state = 0, stateWords = 0, mailboxes = 0, mailboxBytes = 0;
+  size_t orders = 0, news = 0, state = 0, mailboxes = 0, mailboxBytes = 0;
   size_t bytes = 0; ///< of all of it
 
   static RingLayout of(const Manifest &manifest, const LiveTable &table);
@@ -54,7 +54,21 @@ TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header);
 /// Set when the watchdog stopped the kernel.
 std::optional<RunOutcome::Stop> stopOf(const Manifest &manifest, const abi::StopRecord &stop);
 
-/// The host's side of the rings. One thread.
+/// What LiveState says.
+struct LiveView {
+  bool written = false; ///< else nothing was written yet
+  int64_t ticks = 0, passes = 0, rows = 0;
+  std::vector<int64_t> freePages; ///< by model
+  struct Slot {
+    int entry; ///< -1: it is free
+    unsigned state;
+    int64_t promptTokens, generated, kvTokens;
+  };
+  std::vector<Slot> slots;
+  std::vector<int64_t> metrics; ///< in the manifest's order
+};
+
+/// The host's side of the rings. One thread, but for view().
 class HostRings {
 public:
   HostRings(const Manifest &manifest, const RingLayout &layout, char *memory, HostMemory &access, uint32_t seed)
@@ -83,8 +97,8 @@ public:
   }
   /// Lets control have the room of what next() gave.
   void release();
-  /// The words of LiveState.
-  std::vector<uint32_t> state() const;
+  /// As the kernel stood a moment ago. Any thread.
+  LiveView view() const;
 
 private:
   abi::HostRings &rings() { return *reinterpret_cast<abi::HostRings *>(memory); }

@@ -45,7 +45,7 @@ public:
     rings.emplace(live->manifest(), layout, live->rings(), memory, options.seed);
     deviceBytes = live->deviceBytes();
     hostBytes = layout.bytes;
-    lastState.assign(layout.stateWords, 0);
+    last = rings->view();
     return std::nullopt;
   }
 
@@ -88,8 +88,8 @@ private:
   std::vector<Entry> entries;
   std::vector<int> freeEntries;
   std::unordered_map<uint64_t, int> entryOf;
-  mutable std::mutex mutex; ///< of what those who look on read: numbers in `entries`, `live`, `lastState`
-  mutable std::vector<uint32_t> lastState; ///< words of LiveState
+  mutable std::mutex mutex; ///< of what those who look on read: numbers in `entries`, `live`, `last`
+  runtime::LiveView last;   ///< of a session whose kernel has ended
   size_t deviceBytes = 0, hostBytes = 0;
   std::atomic<int64_t> launches = 0;
   std::atomic<bool> launched = false;
@@ -227,7 +227,7 @@ void LiveKernel::close() noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex);
     try {
-      lastState = rings->state();
+      last = rings->view();
     } catch (const std::bad_alloc &) { // what was there before stays
     }
     live.reset();
@@ -258,9 +258,6 @@ void LiveKernel::run(LiveQueue &queue) {
     queue.fail(std::move(*failed));
 }
 
-/// Two words, the low one first.
-static int64_t longAt(const uint32_t *word) { return static_cast<int64_t>(uint64_t(word[1]) << 32 | word[0]); }
-
 void LiveKernel::stats(LiveStats &stats) const {
   const runtime::Manifest &m = manifest();
   stats.launches = launches;
@@ -268,32 +265,22 @@ void LiveKernel::stats(LiveStats &stats) const {
   stats.deviceBytes = deviceBytes;
   stats.hostBytes = hostBytes;
   const std::lock_guard<std::mutex> lock(mutex);
-  if (live)
-    lastState = rings->state();
-  const uint32_t *word = lastState.data();
-  stats.ticks = word[0];
-  stats.passes = longAt(word + 2);
-  stats.rows = longAt(word + 4);
-  word += sizeof(abi::LiveState) / 4;
-  for (const runtime::Manifest::Model &model : m.models)
-    if (const int64_t free = *word++; model.pool.pages > 0)
-      stats.pools.push_back({model.name, model.pool.pages, lastState[1] ? model.pool.pages - free : 0});
-  for (int64_t s = 0; s < m.slots; ++s, word += abi::kLiveSlotWords) {
+  const runtime::LiveView view = live ? rings->view() : last;
+  stats.ticks = view.ticks;
+  stats.passes = view.passes;
+  stats.rows = view.rows;
+  for (size_t i = 0; i < m.models.size(); ++i)
+    if (const runtime::Manifest::Model &model = m.models[i]; model.pool.pages > 0)
+      stats.pools.push_back({model.name, model.pool.pages, view.written ? model.pool.pages - view.freePages[i] : 0});
+  for (const runtime::LiveView::Slot &of : view.slots) {
     LiveStats::Slot &slot = stats.slots.emplace_back();
-    const int entry = static_cast<int>(word[0]) - 1;
     // The state was written a while ago: the entry may be free by now.
-    if (entry < 0 || entry >= static_cast<int>(entries.size()) || !entries[entry].used)
+    if (of.entry < 0 || of.entry >= static_cast<int>(entries.size()) || !entries[of.entry].used)
       continue;
-    slot.request = entries[entry].number;
-    slot.state = m.stateName(word[1]);
-    slot.promptTokens = word[2];
-    slot.generated = word[3];
-    slot.kvTokens = word[4];
+    slot = {entries[of.entry].number, m.stateName(of.state), of.promptTokens, of.generated, of.kvTokens};
   }
-  for (const std::string &metric : m.metrics) {
-    stats.metrics[metric] = longAt(word);
-    word += 2;
-  }
+  for (size_t i = 0; i < m.metrics.size(); ++i)
+    stats.metrics[m.metrics[i]] = view.metrics[i];
 }
 
 } // namespace

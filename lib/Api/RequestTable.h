@@ -1,8 +1,7 @@
 //===- RequestTable.h - the requests of a session -------------------------===//
 //
-// Of fixed capacity: a request keeps its number. Today a kernel takes the whole table when
-// it starts. Requests that join a kernel that runs will need room for the tokens of a
-// request of the largest size, too; that belongs here.
+// Of fixed capacity: a request keeps its number. A kernel takes the whole table when it starts.
+// (Requests that join a kernel that runs are those of a LiveSession.)
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIB_API_REQUESTTABLE_H
 #define MEGALITH_LIB_API_REQUESTTABLE_H

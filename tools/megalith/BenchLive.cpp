@@ -212,21 +212,14 @@ private:
   // --- in a session, and as `run` does it
 
   std::optional<Results> runOf(const std::vector<Request> &requests) {
-    auto session = Session::open(kernel, {.capacity = requests.size(), .progress = showProgress});
-    if (!got(session, diags))
-      return std::nullopt;
-    for (const Request &request : requests)
-      if (!got(session->submit(request), diags))
-        return std::nullopt;
-    auto results = session->run();
-    if (!got(results, diags))
-      return std::nullopt;
-    for (size_t i = 0; i < requests.size(); ++i)
-      if (const auto why = session->explain(*results, i)) {
-        diags.report(Diag::RequestFaulted, {}, std::to_string(i), results->requests[i].fault, why->message);
+    auto results = runAll(kernel, {.capacity = requests.size(), .progress = showProgress}, requests, diags);
+    for (size_t i = 0; results && i < requests.size(); ++i)
+      if (const RequestResult &r = results->requests[i]; r.finish == "fault" || r.finish == "limit") {
+        diags.report(Diag::RequestFaulted, {}, std::to_string(i), r.fault.empty() ? r.finish : r.fault,
+                     r.fault.empty() ? "the run was cut off" : faultText(r.fault));
         return std::nullopt;
       }
-    return std::move(*results);
+    return results;
   }
 
   /// News behind the kernel's word, in microseconds.

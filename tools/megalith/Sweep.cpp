@@ -178,14 +178,8 @@ private:
   std::optional<Outcome> runOnce(const Kernel &kernel, const SessionOptions &options,
                                  const std::vector<Request> &requests) {
     const auto start = Clock::now();
-    auto session = Session::open(kernel, options);
-    if (!got(session, diags))
-      return std::nullopt;
-    for (const Request &request : requests)
-      if (!got(session->submit(request), diags))
-        return std::nullopt;
-    auto results = session->run();
-    if (!got(results, diags))
+    auto results = runAll(kernel, options, requests, diags);
+    if (!results)
       return std::nullopt;
     diags.adopt(results->messages);
     return Outcome{std::move(*results), secondsSince(start) * 1e3};
