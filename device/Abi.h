@@ -221,6 +221,7 @@ struct alignas(16) HostSide {
   int mailboxBytes;
   int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
   unsigned ordersTaken, newsPut;        ///< so far
+  unsigned ordersHeard;                 ///< HostRings::ordersPut at the end of the last tick
   unsigned newsRead;                    ///< as control last saw it
   int behind;                           ///< 1: the ring had no room for all news
   int stops;                            ///< HostRings::stops, as the tick saw it

@@ -65,15 +65,18 @@ template <class Control> __device__ void bringRequest(Control &c, int entry) {
   __syncwarp();
 }
 
-/// Takes the orders that are there. The warp.
-template <class Control> __device__ void takeOrders(Control &c) {
+/// Takes the orders that are there. The warp. `heard`: those of which the end of the last tick heard are enough.
+template <class Control> __device__ void takeOrders(Control &c, bool heard) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   abi::HostSide &h = *p.host;
   abi::HostRings &rings = ringsOf(h);
   u32 put = 0;
   if (laneId() == 0) {
-    put = loadSystem(&rings.ordersPut);
+    // Mostly there is nothing. Only who takes something has to see what stands behind the word.
+    put = heard ? h.ordersHeard : hearWord(&rings.ordersPut);
+    if (put != h.ordersTaken)
+      put = loadSystem(&rings.ordersPut);
     h.nowMs = millisecondsOfRun(p, c.tick);
   }
   put = __shfl_sync(~0u, put, 0); // what the other lanes read is behind it
@@ -216,9 +219,12 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
   const abi::LaunchParams &p = c.params();
   abi::HostSide &h = *p.host;
   const bool all = c.changes > 0 || h.behind;
+  u32 heard = 0;
   __syncwarp();
-  if (laneId() == 0)
+  if (laneId() == 0) {
     h.behind = 0;
+    heard = hearWord(&ringsOf(h).ordersPut); // comes while news are written
+  }
   __syncwarp();
 #pragma unroll 1
   for (int base = 0; base < Config::slots; base += 32)
@@ -230,6 +236,8 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
   }
   if (__shfl_sync(~0u, laneId() == 0 && nanoseconds() - h.stateAt >= kStateEvery, 0))
     tellState(c);
+  if (laneId() == 0)
+    h.ordersHeard = heard;
 }
 
 /// Tells the host that the launch ends. One thread.
@@ -242,7 +250,7 @@ template <class Control> __device__ void listen(Control &c) {
   u64 since = 0;
 #pragma unroll 1
   for (u32 naps = 1;; ++naps) {
-    takeOrders(c);
+    takeOrders(c, naps == 1 && c.openRequests > 0);
     // Another CTA may ask to stop at any time: all lanes are to find the same. What else they ask here stays as it is
     // until all have asked.
     const bool leaves = __shfl_sync(~0u, laneId() == 0 && loadRelaxed(p.sync + kStopFlag) != 0, 0);

@@ -155,6 +155,7 @@ void storeFresh4(void *p, Words4 w) {
 // --- the host -----------------------------------------------------------------------
 
 u32 loadSystem(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::System); }
+u32 hearWord(const u32 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::System); }
 void storeSystem(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::System); }
 void tellWord(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Relaxed, cpu::Scope::System); }
 

@@ -308,10 +308,15 @@ private:
 
   // --- from submit() to the first token
 
+  /// Milliseconds from before submit() on.
+  struct First {
+    Values told;     ///< until the session had read the kernel's word
+    Values returned; ///< until next() has given it out
+  };
   /// Of one request after another. `rests`: the kernel has ended before each.
-  std::optional<Values> firstTokens(size_t requests, bool rests) {
+  std::optional<First> firstTokens(size_t requests, bool rests) {
     auto client = open(requests + 1, rests ? 5 : -1);
-    Values out;
+    First out;
     for (size_t i = 0; client && i <= requests; ++i) {
       showProgress(fmt::format("first tokens: {} of {}", i, requests));
       if (i > 0 && rests)
@@ -321,18 +326,22 @@ private:
         sleepUntil(now() + 5); // it sleeps at once
       if (!got(client->submit(makeRequest(program, live.shortest, i, 2), i), diags) || !client->read(i + 1, diags))
         return std::nullopt;
-      if (i > 0) // the first launch of all does not count
-        out.push_back(client->watched[i].pieces.front().returned - client->watched[i].before);
     }
     if (!client || !stop(*client))
       return std::nullopt;
+    const double zero = client->zero();
+    for (size_t i = 1; i <= requests; ++i) { // the first launch of all does not count
+      const Watched &w = client->watched[i];
+      out.told.push_back(zero + w.pieces.front().at - w.before);
+      out.returned.push_back(w.pieces.front().returned - w.before);
+    }
     return out;
   }
 
   bool firstToken() {
-    const size_t requests = std::min<size_t>(live.requests, 50);
+    const size_t requests = std::min<size_t>(live.requests, 200);
     Values prefills;
-    for (int64_t i = 0; i < (timed ? command.repeats + 1 : 1); ++i) {
+    for (int64_t i = 0; i < (timed ? std::max<int64_t>(command.repeats, 50) + 1 : 1); ++i) {
       const auto results = runOf({makeRequest(program, live.shortest, i, 2)});
       if (!results)
         return false;
@@ -356,13 +365,16 @@ private:
           {{"prompt", live.shortest},
            {"requests", requests},
            {"prefill_ms", number(prefill)},
-           {"asleep_ms", spread(*asleep)},
-           {"relaunched_ms", spread(*relaunched)},
-           {"asleep_over_prefill_ms", spread(prefill ? over(*asleep) : Values())},
-           {"relaunched_over_prefill_ms", spread(prefill ? over(*relaunched) : Values())}},
+           {"prefill_spread_ms", spread(prefills)},
+           {"asleep_ms", spread(asleep->returned)},
+           {"asleep_told_ms", spread(asleep->told)},
+           {"relaunched_ms", spread(relaunched->returned)},
+           {"relaunched_told_ms", spread(relaunched->told)},
+           {"asleep_over_prefill_ms", spread(prefill ? over(asleep->returned) : Values())},
+           {"relaunched_over_prefill_ms", spread(prefill ? over(relaunched->returned) : Values())}},
           fmt::format("\nfirst token of {} requests, ms (p50 p95 p99): kernel asleep {}, relaunched {}; prefill by "
                       "itself {}",
-                      requests, shown(*asleep, 3), shown(*relaunched, 3),
+                      requests, shown(asleep->returned, 3), shown(relaunched->returned, 3),
                       prefill ? fmt::format("{:.3f}", *prefill) : "-"));
     return true;
   }
