@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 15;
+constexpr int kAbiVersion = 16;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -30,12 +30,12 @@ struct RequestHeader {
   int numTokens; ///< prompt and generated
   int generated;
   int maxNewTokens;
-  short eosSeen;          ///< 1: an EOS was appended, or the last token of a stop sequence
+  signed char eosSeen;    ///< 1: an EOS was appended, or the last token of a stop sequence
+  signed char served;     ///< 1 between the pass and its after part
   short stopCount;        ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
   int eosBegin, eosCount; ///< range of LaunchParams::eos
   int waitingSite;        ///< call site it waits at; -1: none
   int waitingSince;       ///< tick of the issue
-  int served;             ///< 1 between the pass and its after part
   int callCount;          ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
   int passes;             ///< passes it had rows in
   int rows;               ///< rows it fed

@@ -69,7 +69,7 @@ struct Request : megalith::abi::RequestOf<1> {
   Fields fields;
   __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };
-static_assert(sizeof(Request) == 192, "the manifest gives the host this layout");
+static_assert(sizeof(Request) == 184, "the manifest gives the host this layout");
 
 // Counters of the run.
 enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };

@@ -53,7 +53,7 @@ enum class State : int {
 struct Request : megalith::abi::RequestOf<1> {
   __device__ bool fieldsInRange() const { return true; }
 };
-static_assert(sizeof(Request) == 104, "the manifest gives the host this layout");
+static_assert(sizeof(Request) == 96, "the manifest gives the host this layout");
 
 // Counters of the run.
 enum class Metric : int { tokens_committed };

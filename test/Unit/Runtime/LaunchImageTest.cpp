@@ -1,5 +1,6 @@
 #include "runtime/LaunchImage.h"
 #include "TinyManifest.h"
+#include "device/Shape.h"
 #include <cstring>
 #include <gtest/gtest.h>
 
@@ -9,7 +10,8 @@ namespace {
 
 namespace abi = megalith::abi;
 
-static_assert(sizeof(abi::RequestOf<1>) == 104);
+// 16 requests without fields stand in shared memory: else each tick of theirs takes 10 us longer on an H100.
+static_assert(16 * sizeof(abi::RequestOf<1>) <= megalith::shape::seatBytes(1));
 
 using megalith::Request;
 
