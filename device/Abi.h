@@ -41,6 +41,7 @@ struct RequestHeader {
   int rows;               ///< rows it fed
   int stateBefore;        ///< at the start of the tick; the device sets it
   int number;             ///< in the order of arrival
+  int firstLine;          ///< of a live session: 1 + its first line of LaunchParams::logits; 0: it has none
   long long timeBegin;    ///< offset of its records in LaunchParams::times
   long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
 };
@@ -217,6 +218,7 @@ struct alignas(16) HostSide {
   char *rings;              ///< HostRings, in memory of the host; null: the events are known
   int ordersMask, newsMask; ///< places in the rings, less one
   int orders, news, state;  ///< where these begin: bytes from `rings`. `state`: LiveState
+  int lineMarks;            ///< the same: of each line of LaunchParams::logits a word
   int mailboxes;            ///< the same of the first request's mailbox
   int mailboxBytes;
   int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
@@ -243,6 +245,11 @@ constexpr long long kNoDeadline = 0x7fffffffffffffff;
 //   endWords x int     its part of LaunchParams::eos
 //   inputWords x int   of LaunchParams::inputs
 //   tokenWords x int   of LaunchParams::tokens: the prompt; control adds what it tells of
+//
+// Behind the mailboxes stand the lines of LaunchParams::logits, if the session has any. A request that asks for
+// logprobs has as many as it may generate tokens, and where rows may be a tree those of its drafts behind them. The
+// word of a line in the marks is 1 where a row that predicted this token has written it. Marks are control's while the
+// request goes on. Neither changes behind the news of the token.
 //
 // Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
 // has the words from i * endWords on, and so on.
@@ -347,10 +354,11 @@ template <int Models> struct LaunchParamsOf {
   long long traceCapacity; ///< words
   float *logits;           ///< null, or [requests][logitsRows][vocab] of the predicted positions;
                            ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed. Where rows
-                           ///< may be a tree, [slots][callTokens][vocab] of drafts follow
-  long long logitsRows;
-  TimeRecord *times; ///< one and max_new_tokens of each request
-  int kvHash;        ///< 1: the trace carries a hash of each row's K and V
+                           ///< may be a tree, [slots][callTokens][vocab] of drafts follow. Of a live session the
+                           ///< lines of requests that asked for them, see there
+  long long logitsRows;    ///< of a live session 0
+  TimeRecord *times;       ///< one and max_new_tokens of each request
+  int kvHash;              ///< 1: the trace carries a hash of each row's K and V
   // test hooks and limits
   const int *replay; ///< null, or the result of each row in the order they are fed, of
                      ///< another run: taken in place of the own one

@@ -203,17 +203,23 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   /// the position that the logits predict. Rejected drafts write lines of positions that are fed again later. With
   /// `replay` a line belongs to the row, the `number`th of the run. Of several models without it: those of the first.
   /// Where rows may be a tree, several drafts may predict the same position. So their lines are those of their places,
-  /// behind all others, until keepLogits().
+  /// behind all others, until keepLogits(). Of a live session those that the host was told of stay as they are.
   template <class Pool>
   __device__ __noinline__ int logitsLine(const Pool &pool, int slot, const Row &row, long long number) {
     const abi::LaunchParams &p = params();
-    if (!(row.flags & RowWantsLogits))
-      return -1;
+    const bool wanted = row.flags & RowWantsLogits;
+    if (p.replay)
+      return wanted && number < p.logitsRows ? int(number) : -1;
+    const auto &r = seated(slot);
+    const OwnLines own = linesOf(p, r, request[slot]);
+    const int token = row.position + 1 - r.promptLen;
+    long long line = token < own.from || token >= own.count ? -1 : own.first + token;
     if constexpr (Pool::trees)
-      if (!p.replay && (row.flags & RowIsDraft))
-        return pool.draftLine(slot, row.kvSlot);
-    const long long line = p.replay ? number : row.position + 1 - seated(slot).promptLen;
-    return line < 0 || line >= p.logitsRows ? -1 : int(p.replay ? line : request[slot] * p.logitsRows + line);
+      if (row.flags & RowIsDraft)
+        line = own.count > 0 ? pool.draftLine(slot, row.kvSlot, own) : -1;
+    if (line >= 0 && p.logitsRows == 0)
+      lineMark(p, line) = wanted;
+    return wanted ? int(line) : -1;
   }
 
   /// One thread. It waits for nothing.

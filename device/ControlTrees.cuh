@@ -113,22 +113,39 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
   }
 }
 
-/// Copies logits from line to line of the caller's dump. The whole warp.
+/// Copies logits from line to line of the caller's dump. The whole warp. Of a live session the lines stand in the
+/// host's memory, of which words take a microsecond to come: several are on their way at a time.
 template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long long from, long long to) {
   const abi::LaunchParams &p = paramsOfCta();
+  constexpr int together = 8;
+  const float *const source = p.logits + from * Pool::vocab;
+  float *const target = p.logits + to * Pool::vocab;
   __syncwarp();
-  for (int i = laneId(); i < Pool::vocab; i += 32)
-    p.logits[to * Pool::vocab + i] = __uint_as_float(loadWord(p.logits + from * Pool::vocab + i));
+#pragma unroll 1
+  for (int base = laneId(); base < Pool::vocab; base += 32 * together) {
+    u32 words[together];
+#pragma unroll
+    for (int k = 0; k < together; ++k)
+      if (base + 32 * k < Pool::vocab)
+        words[k] = loadWord(source + base + 32 * k);
+#pragma unroll
+    for (int k = 0; k < together; ++k)
+      if (base + 32 * k < Pool::vocab)
+        target[base + 32 * k] = __uint_as_float(words[k]);
+  }
+  if (laneId() == 0 && p.logitsRows == 0)
+    lineMark(p, to) = lineMark(p, from);
   __syncwarp();
 }
 /// For the caller's dump: drafts up to position `kept` are kept, and their logits are those behind their positions.
 template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool &pool, int kept) {
   if (!t.p.logits || t.p.replay || Pool::model != 0)
     return;
+  const OwnLines own = linesOf(t.p, t.r, t.number);
   bool some = false;
   for (int place = pool.kvOf(t.r).len; place < kept; ++place)
-    if (const long long line = place + 1 - t.r.promptLen; line >= 0 && line < t.p.logitsRows) {
-      copyLogits(pool, pool.draftLine(t.slot, place), t.number * t.p.logitsRows + line);
+    if (const int token = place + 1 - t.r.promptLen; token >= 0 && token < own.count) {
+      copyLogits(pool, pool.draftLine(t.slot, place, own), own.first + token);
       some = true;
     }
   if (some && laneId() == 0) // the next pass may write the lines that were read
@@ -183,7 +200,8 @@ __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int l
     return;
   }
   const Span tokens = t.tokens();
-  const bool dumps = t.p.logits && !t.p.replay && Pool::model == 0;
+  const OwnLines own = linesOf(t.p, t.r, t.number);
+  const bool dumps = t.p.logits && !t.p.replay && Pool::model == 0 && own.count > 0;
   int known = min(pool.known[slot], first), before = -1; // the row before, on the path
   bool broken = false, moved = false;
 #pragma unroll 1
@@ -213,7 +231,7 @@ __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int l
       known += others ? __ffs(others) - 1 : 32;
     for (int k = 0; dumps && k < some; ++k) // keepLogits() takes them from there
       if (const int source = __shfl_sync(~0u, row, k); source != base + k)
-        copyLogits(pool, pool.draftLine(slot, first + source), pool.draftLine(slot, first + base + k));
+        copyLogits(pool, pool.draftLine(slot, first + source, own), pool.draftLine(slot, first + base + k, own));
     if (__any_sync(~0u, mine && row != j)) {
       moveKv(pool, slot, from, place, some);
       moved = true;

@@ -159,7 +159,8 @@ template <class Control> __device__ void tellState(Control &c) {
 }
 
 /// Puts what is new of the requests of all lanes into the ring, as far as there is room. `entry`: the lane's request;
-/// -1: it has none. The warp.
+/// -1: it has none. The warp. Lines of logits, which other CTAs wrote, are there by then: control goes on behind a pass
+/// when all have left it, and what it releases has all before that in it.
 template <class Control> __device__ void tellNews(Control &c, int entry) {
   using Request = typename Control::Request;
   const abi::LaunchParams &p = c.params();

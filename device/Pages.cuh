@@ -189,6 +189,23 @@ template <int Slots, bool Trees> struct FreeRows {
 };
 template <int Slots> struct FreeRows<Slots, false> {};
 
+/// The lines of LaunchParams::logits that are a request's, one for each token that it may generate.
+struct OwnLines {
+  long long first;
+  int from, count; ///< those that a row may write: for which generated tokens. `count` is 0 of one that has none
+};
+template <class Request>
+__device__ __forceinline__ OwnLines linesOf(const abi::LaunchParams &p, const Request &r, int number) {
+  if (p.logitsRows > 0) // all requests have as many
+    return {number * p.logitsRows, 0, int(p.logitsRows)};
+  // The host may read those of tokens that it was told of.
+  return {r.firstLine - 1, r.generated, r.firstLine > 0 ? r.maxNewTokens : 0};
+}
+/// Of a live session: whether a line has what its token was predicted by.
+__device__ __forceinline__ u32 &lineMark(const abi::LaunchParams &p, long long line) {
+  return reinterpret_cast<u32 *>(p.host->rings + p.host->lineMarks)[line];
+}
+
 /// A pool as control sees it: its pages, and what was promised of them.
 template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>, FreeRows<P::slots, hasTrees<P>()> {
   static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
@@ -281,9 +298,11 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>,
   static constexpr bool hasPaths = megalith::device::hasPaths<P>();
   __device__ __forceinline__ static int *path(const abi::LaunchParams &p, int row) { return pathOf<P>(p, row); }
   /// The line of LaunchParams::logits in which the logits of a draft wait to be kept.
-  __device__ __forceinline__ int draftLine(int slot, int place) const {
+  __device__ __forceinline__ int draftLine(int slot, int place, const OwnLines &own) const {
     const abi::LaunchParams &p = paramsOfCta();
-    return int(p.numRequests * p.logitsRows) + slot * P::callTokens + place - fedFrom[slot];
+    const int begin =
+        p.logitsRows > 0 ? int(p.numRequests * p.logitsRows) + slot * P::callTokens : int(own.first) + own.count;
+    return begin + place - fedFrom[slot];
   }
   /// The most that the pool has room for.
   __device__ static constexpr long long mostTokens() { return (long long)P::pages * P::pageTokens; }

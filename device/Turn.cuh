@@ -334,6 +334,8 @@ template <class Control> struct TurnOf : Binders {
       count = next;
     }
     __syncwarp();
+    if (p.logits && p.logitsRows == 0 && r.firstLine > 0)
+      dropLines(count);
     if (laneId() == 0) {
       if (count > 0 && p.times)
         c.noteTime(p.times[r.timeBegin + 1 + r.generated], count);
@@ -570,6 +572,19 @@ template <class Control> struct TurnOf : Binders {
   }
 
 private:
+  /// Of a live session, when `count` tokens are appended: those that no row predicted, because tokens before them were
+  /// not fed, or others were, have no line of logits.
+  __device__ __noinline__ void dropLines(int count) const {
+    const OwnLines own = linesOf(p, r, number);
+    c.pools.each([&](auto &pool) {
+      if (pool.model == 0)
+        for (int i = laneId(); i < count; i += 32)
+          if (slot < 0 || r.numTokens + i > pool.known[slot])
+            lineMark(p, own.first + r.generated + i) = 0;
+    });
+    __syncwarp();
+  }
+
   /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
   /// leading ones that were fed at their positions as known. From the first position on where another token was fed,
   /// the KV stays unknown.

@@ -86,6 +86,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
 
 LaunchImage LaunchImage::buildLive(const Manifest &manifest, const LiveTable &table, const RunOptions &options) {
   LaunchImage image(manifest, {}, options);
+  image.how.logits = false; // their lines are the rings'
   image.longest = table.tokens;
   const RingLayout layout = RingLayout::of(manifest, table);
   for (size_t i = 0; i < manifest.models.size(); ++i)
@@ -127,6 +128,8 @@ void LaunchImage::addTable(const RingLayout &layout) {
   side.orders = static_cast<int>(layout.orders);
   side.news = static_cast<int>(layout.news);
   side.state = static_cast<int>(layout.state);
+  side.lineMarks = static_cast<int>(layout.lineMarks);
+  linesAt = layout.table.logitLines > 0 ? layout.lines : 0;
   side.mailboxes = static_cast<int>(layout.mailboxes);
   side.mailboxBytes = static_cast<int>(layout.mailboxBytes);
   side.endWords = layout.endWords;
@@ -142,6 +145,8 @@ void LaunchImage::addTable(const RingLayout &layout) {
 void LaunchImage::bindRings(const void *address) {
   char *image = buffers[indexOf(offsetof(abi::HostParams, host))].image.data();
   std::memcpy(image + offsetof(abi::HostSide, rings), &address, sizeof(address));
+  if (linesAt > 0)
+    params.logits = const_cast<float *>(reinterpret_cast<const float *>(static_cast<const char *>(address) + linesAt));
 }
 
 /// The rotary tables, each [positions][headDim / 2] of cosine and sine.

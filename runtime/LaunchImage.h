@@ -103,6 +103,7 @@ private:
   std::vector<size_t> timeBegin;  ///< per request, in `times`
   int64_t longest = 0;            ///< tokens that a request can have
   int64_t mostNew = 0;            ///< tokens that a request can generate
+  size_t linesAt = 0;             ///< of a live session: where lines of logits begin in its rings; 0: it has none
 };
 
 } // namespace megalith::runtime

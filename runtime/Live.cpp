@@ -30,9 +30,12 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
   out.state =
       take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size()));
+  out.lineMarks = take(4 * static_cast<size_t>(table.logitLines));
   out.mailboxBytes = upTo(
       out.descriptorBytes + sizeof(abi::Settings) + 4 * (size_t(out.endWords) + out.inputWords + out.tokenWords), 128);
   out.mailboxes = take(out.table.entries * out.mailboxBytes);
+  out.lineBytes = sizeof(float) * static_cast<size_t>(m.mostVocab());
+  out.lines = take(static_cast<size_t>(table.logitLines) * out.lineBytes);
   out.bytes = at;
   return out;
 }
@@ -119,11 +122,16 @@ void HostRings::put(const abi::Order &order) {
   access.storeRelease(&rings().ordersPut, ++ordersPut);
 }
 
-void HostRings::arrive(int entry, int number, const Request &request) {
+void HostRings::arrive(int entry, int number, const Request &request, int64_t firstLine) {
   std::vector<char> mailbox(layout.descriptorBytes, 0);
   std::vector<int> ends, inputs;
   writeRequest(manifest, request, number, mailbox.data(), static_cast<size_t>(entry) * layout.tokenWords, ends,
                static_cast<size_t>(entry) * layout.endWords, inputs, static_cast<size_t>(entry) * layout.inputWords);
+  if (firstLine >= 0) {
+    reinterpret_cast<abi::RequestHeader *>(mailbox.data())->firstLine = static_cast<int>(1 + firstLine);
+    const std::vector<uint32_t> none(static_cast<size_t>(request.maxNewTokens), 0);
+    access.write(memory + layout.lineMarks + firstLine * 4, none.data(), none.size() * 4);
+  }
   ends.resize(layout.endWords);
   inputs.resize(layout.inputWords);
   const auto add = [&mailbox](const void *from, size_t bytes) {
@@ -171,6 +179,17 @@ void HostRings::take(Update &update, int known) {
     access.read(update.descriptor.data(), mailbox, update.descriptor.size());
   }
   ++newsRead;
+}
+
+std::vector<float> HostRings::logits(int64_t line) {
+  uint32_t mark = 0;
+  access.read(&mark, memory + layout.lineMarks + line * 4, sizeof(mark));
+  if (!mark)
+    return {};
+  std::vector<float> out(static_cast<size_t>(manifest.models.front().vocab));
+  access.read(out.data(), memory + layout.lines + static_cast<size_t>(line) * layout.lineBytes,
+              out.size() * sizeof(float));
+  return out;
 }
 
 void HostRings::release() { access.storeRelease(&rings().newsRead, newsRead); }

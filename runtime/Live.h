@@ -19,8 +19,9 @@ struct RingLayout {
   int orderSlots = 0;                               ///< room in the ring to the kernel, a power of two
   int endWords = 0, inputWords = 0, tokenWords = 0; ///< of a mailbox; multiples of 4
   size_t descriptorBytes = 0;
-  size_t orders = 0, news = 0, state = 0, mailboxes = 0, mailboxBytes = 0;
-  size_t bytes = 0; ///< of all of it
+  size_t orders = 0, news = 0, state = 0, lineMarks = 0, mailboxes = 0, mailboxBytes = 0;
+  size_t lines = 0, lineBytes = 0; ///< rows of logits
+  size_t bytes = 0;                ///< of all of it
 
   static RingLayout of(const Manifest &manifest, const LiveTable &table);
   size_t mailbox(int entry) const { return mailboxes + static_cast<size_t>(entry) * mailboxBytes; }
@@ -74,8 +75,9 @@ public:
   HostRings(const Manifest &manifest, const RingLayout &layout, char *memory, HostMemory &access, uint32_t seed)
       : manifest(manifest), layout(layout), memory(memory), access(access), seed(seed) {}
 
-  /// Request `number` comes into `entry` of the table, of which the end was read.
-  void arrive(int entry, int number, const Request &request);
+  /// Request `number` comes into `entry` of the table, of which the end was read. Its lines of logits begin with
+  /// `firstLine`; below 0: it has none.
+  void arrive(int entry, int number, const Request &request, int64_t firstLine = -1);
   /// Once for a request, which has not ended as far as the host knows.
   void cancel(int entry, int number);
   /// Behind the last order. abi::kStopsDrained or abi::kStopsNow.
@@ -95,6 +97,8 @@ public:
     take(update, known(update.news.entry));
     return update;
   }
+  /// The row that predicted the token of a line, of which next() told; empty: there was none.
+  std::vector<float> logits(int64_t line);
   /// Lets control have the room of what next() gave.
   void release();
   /// As the kernel stood a moment ago. Any thread.

@@ -44,11 +44,12 @@ struct RunOptions {
 
 /// The table of a kernel that takes requests while it runs.
 struct LiveTable {
-  int entries = 0;      ///< requests that it has room for
-  int64_t tokens = 0;   ///< of each: its prompt and its budget
-  int64_t endWords = 0; ///< of each: its EOS tokens and what else ends it
-  int newsSlots = 0;    ///< room in the ring to the host, a power of two
-  int64_t idleMs = -1;  ///< a launch ends when nothing was to do for so long; below 0: never
+  int entries = 0;        ///< requests that it has room for
+  int64_t tokens = 0;     ///< of each: its prompt and its budget
+  int64_t endWords = 0;   ///< of each: its EOS tokens and what else ends it
+  int newsSlots = 0;      ///< room in the ring to the host, a power of two
+  int64_t idleMs = -1;    ///< a launch ends when nothing was to do for so long; below 0: never
+  int64_t logitLines = 0; ///< rows of logits that requests share
   bool operator==(const LiveTable &) const = default;
 };
 

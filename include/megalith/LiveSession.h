@@ -12,7 +12,7 @@
 //
 // Memory is fixed when the session opens: `places` requests are in the kernel's table at most, with `maxTokens` tokens
 // each; `queue` more wait on the host. Behind that submit() says `live-full`. Who does not read events is told
-// `live-unread` before they fill the memory.
+// `live-unread` before they fill the memory. Requests that ask for logprobs share `logitLines` rows of logits.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIVESESSION_H
 #define MEGALITH_LIVESESSION_H
@@ -34,6 +34,9 @@ struct LiveOptions {
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. Waiting for the host is
                                ///< no standstill. A GPU's
   int64_t idleMs = 10000;      ///< the kernel ends when nothing was to do for so long; below 0: never
+  /// Rows of logits in memory of the host, one for each token that requests with logprobs may still generate: such a
+  /// one waits until there are as many as its budget. Each is a vocabulary of floats. 0: no request may ask for them.
+  int64_t logitLines = 0;
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 };
 
@@ -52,13 +55,25 @@ struct LiveEnd {
   double submitted = -1, admitted = -1, firstToken = -1, ended = -1;
 };
 
+/// How likely a token was: natural logarithms of what the softmax of its row of logits gives. These are those of the
+/// first model as it made them, before temperature and all else by which a request's tokens are drawn.
+struct LiveLogprob {
+  struct Choice {
+    int32_t token;
+    double logprob;
+  };
+  std::optional<double> logprob; ///< nullopt: the model was not asked for this token, the pipeline had it otherwise
+  std::vector<Choice> likeliest; ///< the first first, of equal ones the lower token; as many as were asked for
+};
+
 /// What is new of one request. Of a request the events come in order; the last one has an `end`. What is new before an
 /// event is read becomes part of it, so that no more of them wait than there are requests.
 struct LiveEvent {
-  uint64_t request = 0;             ///< its number, from submit()
-  uint64_t user = 0;                ///< what submit() was given for it
-  std::vector<int32_t> tokens = {}; ///< new ones; may be empty
-  std::string state = {};           ///< that it is in now
+  uint64_t request = 0;                   ///< its number, from submit()
+  uint64_t user = 0;                      ///< what submit() was given for it
+  std::vector<int32_t> tokens = {};       ///< new ones; may be empty
+  std::vector<LiveLogprob> logprobs = {}; ///< of each of `tokens`, if the request asked for them
+  std::string state = {};                 ///< that it is in now
   std::optional<LiveEnd> end = {};
   double at = 0;         ///< when the host heard of the newest of it, milliseconds since the session opened
   uint64_t deviceNs = 0; ///< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none
@@ -103,9 +118,10 @@ public:
   /// Hands a request over and returns its number: 0, 1, ... `user` comes back with its events. Its `arrives` and
   /// `cancelled` must not be set: it arrives now, and its deadline counts from now. Ids need not differ; without one
   /// the number is it. A request that can never run is an error; so is `live-full`, when there is no room within
-  /// `patience`, and `live-stopped`.
+  /// `patience`, and `live-stopped`. `logprobs`: its events tell of each token its logprob, and so many of the
+  /// likeliest ones, up to 20; -1: they do not.
   Expected<uint64_t> submit(Request request, uint64_t user = 0,
-                            std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+                            std::chrono::milliseconds patience = std::chrono::milliseconds(0), int logprobs = -1);
   /// The next event, waiting for it `patience` at most; nullopt: there is none. Behind the last one of a session that
   /// was stopped, done() is true. An error when the kernel has failed: nothing comes any more.
   Expected<std::optional<LiveEvent>> next(std::chrono::milliseconds patience = std::chrono::milliseconds(0));

@@ -24,7 +24,27 @@ struct LiveArrival {
   uint64_t number = 0;
   std::shared_ptr<const Request> request; ///< checked; has `eos` and an id
   double submitted = 0;                   ///< milliseconds of the session's clock. Its deadline counts from here
+  int logprobs = -1;                      ///< likeliest tokens that it is told of, beside each one's logprob; -1: none
+  int64_t firstLine = -1;                 ///< then: of the session's lines of logits, one for each new token
 };
+
+/// Which lines of logits are whose. A request has adjacent ones.
+class LineRanges {
+public:
+  explicit LineRanges(int64_t lines) : lines(lines) {}
+  /// The first of so many that are free now; nullopt: there are none.
+  std::optional<int64_t> take(int64_t count);
+  void giveBack(int64_t first) { taken.erase(first); }
+
+private:
+  const int64_t lines;
+  std::map<int64_t, int64_t> taken; ///< by the first one: the one behind the last
+};
+
+/// What a request is told of a token, by the row of logits that predicted it, and `most` likeliest ones. Empty: there
+/// is no such row.
+LiveLogprob logprobOf(std::span<const float> logits, int32_t token, int most);
+constexpr int MostLogprobs = 20;
 
 /// What an executor has to know of.
 struct LiveNews {
@@ -44,9 +64,9 @@ struct LiveStates {
 class LiveQueue {
 public:
   using Milliseconds = std::chrono::milliseconds;
-  /// `capacity`: requests that wait. As many ends, and as many as there are places, may be unread.
-  LiveQueue(size_t capacity, size_t places, LiveStates states)
-      : capacity(capacity), most(2 * capacity + 2 * places), states(std::move(states)) {}
+  /// `capacity`: requests that wait. As many ends, and as many as there are places, may be unread. `lines` of logits.
+  LiveQueue(size_t capacity, size_t places, int64_t lines, LiveStates states)
+      : capacity(capacity), most(2 * capacity + 2 * places), states(std::move(states)), ranges(lines) {}
 
   /// Milliseconds since the session opened.
   double now() const;
@@ -54,8 +74,8 @@ public:
   // --- for the threads of the host
   /// The number of the next request that comes.
   uint64_t upcoming() const;
-  /// One without an id gets its number for it.
-  Expected<uint64_t> add(Request request, uint64_t user, Milliseconds patience);
+  /// One without an id gets its number for it. With `logprobs` from 0 on it needs so many lines at a time.
+  Expected<uint64_t> add(Request request, uint64_t user, Milliseconds patience, int logprobs = -1, int64_t lines = 0);
   Status cancel(uint64_t number);
   Expected<std::optional<LiveEvent>> next(Milliseconds patience);
   void stop(LiveSession::Stop how);
@@ -71,9 +91,9 @@ public:
   /// and of all when the executor has nothing left.
   LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
   /// New tokens of a request, the state that it is in. `at` is of the session's clock, `deviceNs` of the device's, if
-  /// it has one.
+  /// it has one. `logprobs`: of each token, if it asked for them.
   void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
-            uint64_t deviceNs = 0);
+            uint64_t deviceNs = 0, std::vector<LiveLogprob> logprobs = {});
   /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
   /// not known. Behind it the executor's `request` is the queue's no more.
   void end(uint64_t number, LiveEnd end);
@@ -87,6 +107,8 @@ private:
     std::shared_ptr<const Request> request; ///< null behind its end
     uint64_t user = 0;
     bool taken = false, cancelled = false;
+    int logprobs = -1;
+    int64_t lines = 0, firstLine = -1; ///< that it needs; where they are once it has them
     int64_t promptTokens = 0, generated = 0;
     double submitted = 0, firstToken = -1;
     std::optional<double> alarm; ///< its deadline
@@ -99,7 +121,10 @@ private:
   void endWaiting(uint64_t number, const char *how, const std::string &state);
   void leaveQueue(uint64_t number, const Entry &entry);
   void endLateOnes();
-  bool somethingNew(size_t mostArrivals) const;
+  bool somethingNew(size_t mostArrivals);
+  size_t waits() const { return waiting.size() + waitingForLines.size(); }
+  std::set<uint64_t> &queueOf(const Entry &entry) { return entry.logprobs < 0 ? waiting : waitingForLines; }
+  std::optional<uint64_t> nextToRun();
 
   const size_t capacity; ///< of requests that wait
   const size_t most;     ///< requests of which the end was not read
@@ -108,9 +133,11 @@ private:
 
   mutable std::mutex mutex;
   std::condition_variable room, work, news, closed;
-  uint64_t submitted = 0;                       ///< requests so far
-  std::unordered_map<uint64_t, Entry> entries;  ///< of requests whose end was not read
-  std::set<uint64_t> waiting;                   ///< without a place
+  uint64_t submitted = 0;                      ///< requests so far
+  std::unordered_map<uint64_t, Entry> entries; ///< of requests whose end was not read
+  std::set<uint64_t> waiting;                  ///< without a place
+  std::set<uint64_t> waitingForLines;          ///< the same, of those that need lines. These go in their order
+  LineRanges ranges;
   std::set<std::pair<double, uint64_t>> alarms; ///< of those that have a deadline: when
   std::deque<uint64_t> cancels;                 ///< of requests that an executor has
   std::deque<uint64_t> fresh;                   ///< requests that have an event, in the order of their first news
@@ -130,6 +157,8 @@ struct LiveExecutor {
   virtual void run(LiveQueue &queue) = 0;
   /// Fills in what the executor knows: slots, pools, ticks, passes, rows, metrics, launches, bytes.
   virtual void stats(LiveStats &stats) const = 0;
+  /// Lines of logits that a request with logprobs needs beside those of its new tokens.
+  virtual int64_t moreLines() const { return 0; }
 };
 
 /// The executor of a kernel's device. Null when it has none, or cannot do what the options say: reports it.

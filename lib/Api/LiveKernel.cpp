@@ -30,7 +30,7 @@ public:
       if (runtime::Failure failed = kernel->gpu->makeCurrent())
         return failed;
     const runtime::LiveTable table = {static_cast<int>(options.places), options.maxTokens, options.maxEnds,
-                                      static_cast<int>(options.ring), options.idleMs};
+                                      static_cast<int>(options.ring),   options.idleMs,    options.logitLines};
     runtime::RunOptions how;
     how.seed = options.seed;
     how.watchdogSeconds = options.watchdogSeconds;
@@ -51,6 +51,7 @@ public:
 
   void run(LiveQueue &queue) override;
   void stats(LiveStats &stats) const override;
+  int64_t moreLines() const override { return manifest().draftLines / std::max<int64_t>(1, manifest().slots); }
 
 private:
   struct Entry {
@@ -58,6 +59,8 @@ private:
     bool used = false;
     int known = 0;        ///< tokens that the host has
     double admitted = -1; ///< when it was first seen with a slot
+    int logprobs = -1;    ///< as LiveArrival has them
+    int64_t firstLine = -1;
   };
 
   const runtime::Manifest &manifest() const {
@@ -109,13 +112,13 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
     freeEntries.pop_back();
     {
       const std::lock_guard<std::mutex> lock(mutex);
-      entries[entry] = {arrival.number, true, 0, -1};
+      entries[entry] = {arrival.number, true, 0, -1, arrival.logprobs, arrival.firstLine};
     }
     entryOf[arrival.number] = entry;
     Request request = *arrival.request;
     if (request.deadlineMs > 0) // it counts from its submission
       request.deadlineMs = std::max(1, request.deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
-    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), request);
+    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), request, arrival.firstLine);
   }
   drained = drained || news.drained;
   stopNow = stopNow || news.stopNow;
@@ -131,11 +134,15 @@ bool LiveKernel::readNews(LiveQueue &queue) {
     const abi::News &news = update->news;
     Entry &entry = entries.at(news.entry);
     const double now = queue.now();
+    std::vector<LiveLogprob> logprobs;
+    for (size_t i = 0; entry.logprobs >= 0 && i < update->tokens.size(); ++i)
+      logprobs.push_back(
+          logprobOf(rings->logits(entry.firstLine + entry.known + i), update->tokens[i], entry.logprobs));
     entry.known += static_cast<int>(update->tokens.size());
     if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
       entry.admitted = now;
     queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now,
-               kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0);
+               kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs));
     if (!news.ended)
       continue;
     const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update->descriptor.data());

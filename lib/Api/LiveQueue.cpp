@@ -25,15 +25,15 @@ uint64_t LiveQueue::upcoming() const {
   return submitted;
 }
 
-Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds patience) {
+Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds patience, int logprobs, int64_t lines) {
   auto owned = std::make_shared<Request>(std::move(request));
   Lock lock(mutex);
   const auto refuses = [&] { return over || draining || stopped; };
-  const auto hasRoom = [&] { return waiting.size() < capacity && entries.size() < most; };
+  const auto hasRoom = [&] { return waits() < capacity && entries.size() < most; };
   if (!room.wait_for(lock, bounded(patience), [&] { return refuses() || hasRoom(); })) {
-    if (waiting.size() >= capacity)
-      return failure(Diag::LiveFull, waiting.size());
-    return failure(Diag::LiveUnread, entries.size() - waiting.size() - running);
+    if (waits() >= capacity)
+      return failure(Diag::LiveFull, waits());
+    return failure(Diag::LiveUnread, entries.size() - waits() - running);
   }
   if (failed.hasErrors())
     return failed;
@@ -52,8 +52,10 @@ Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds p
     alarms.insert({*entry.alarm, number});
   }
   entry.request = std::move(owned);
+  entry.logprobs = logprobs;
+  entry.lines = lines;
+  queueOf(entry).insert(number);
   entries.emplace(number, std::move(entry));
-  waiting.insert(number);
   ++submitted;
   work.notify_all();
   return number;
@@ -106,8 +108,9 @@ void LiveQueue::stop(LiveSession::Stop how) {
   (now ? stopped : draining) = true;
   told = false;
   if (now)
-    while (!waiting.empty())
-      endWaiting(*waiting.begin(), "limit", states.initial);
+    for (std::set<uint64_t> *queue : {&waiting, &waitingForLines})
+      while (!queue->empty())
+        endWaiting(*queue->begin(), "limit", states.initial);
   work.notify_all();
   room.notify_all();
 }
@@ -127,7 +130,7 @@ bool LiveQueue::done() const {
 
 void LiveQueue::count(LiveStats &stats) const {
   const Lock lock(mutex);
-  stats.waiting = waiting.size();
+  stats.waiting = waits();
   stats.running = running;
   stats.promptTokens = promptTokens;
   stats.generatedTokens = generatedTokens;
@@ -138,9 +141,25 @@ void LiveQueue::count(LiveStats &stats) const {
 // The executor's thread
 //===----------------------------------------------------------------------===//
 
-bool LiveQueue::somethingNew(size_t mostArrivals) const {
-  return !cancels.empty() || (mostArrivals > 0 && !waiting.empty()) ||
-         ((draining || stopped) && (!told || (running == 0 && waiting.empty())));
+/// The next one that waits for nothing but a place, which has its lines from then on. Whoever needs none does not wait
+/// behind those that need some. These go one after the other, so that the one that needs most comes, too.
+std::optional<uint64_t> LiveQueue::nextToRun() {
+  std::optional<uint64_t> next;
+  if (!waitingForLines.empty()) {
+    Entry &entry = entries.at(*waitingForLines.begin());
+    if (entry.firstLine < 0)
+      entry.firstLine = ranges.take(entry.lines).value_or(-1);
+    if (entry.firstLine >= 0)
+      next = *waitingForLines.begin();
+  }
+  if (!waiting.empty())
+    next = std::min(next.value_or(UINT64_MAX), *waiting.begin());
+  return next;
+}
+
+bool LiveQueue::somethingNew(size_t mostArrivals) {
+  return !cancels.empty() || (mostArrivals > 0 && nextToRun()) ||
+         ((draining || stopped) && (!told || (running == 0 && waits() == 0)));
 }
 
 LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds patience) {
@@ -152,10 +171,13 @@ LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds p
   for (; !cancels.empty() && out.cancels.size() < mostCancels; cancels.pop_front())
     if (const auto found = entries.find(cancels.front()); found != entries.end() && found->second.request)
       out.cancels.push_back(cancels.front());
-  while (!waiting.empty() && out.arrivals.size() < mostArrivals) {
-    const uint64_t number = *waiting.begin();
+  while (out.arrivals.size() < mostArrivals) {
+    const std::optional<uint64_t> next = nextToRun();
+    if (!next)
+      break;
+    const uint64_t number = *next;
     Entry &entry = entries.at(number);
-    out.arrivals.push_back({number, entry.request, entry.submitted});
+    out.arrivals.push_back({number, entry.request, entry.submitted, entry.logprobs, entry.firstLine});
     leaveQueue(number, entry);
     entry.taken = true;
     ++running;
@@ -164,13 +186,13 @@ LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds p
   if (!out.arrivals.empty())
     room.notify_all();
   out.stopNow = stopped;
-  out.drained = draining && waiting.empty();
+  out.drained = draining && waits() == 0;
   told = true;
   return out;
 }
 
 void LiveQueue::leaveQueue(uint64_t number, const Entry &entry) {
-  waiting.erase(number);
+  queueOf(entry).erase(number);
   if (entry.alarm)
     alarms.erase({*entry.alarm, number});
 }
@@ -190,7 +212,7 @@ LiveEvent &LiveQueue::eventOf(uint64_t number, Entry &entry, double at) {
 }
 
 void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
-                     uint64_t deviceNs) {
+                     uint64_t deviceNs, std::vector<LiveLogprob> logprobs) {
   const Lock lock(mutex);
   const auto found = entries.find(number);
   if (found == entries.end() || !found->second.request)
@@ -204,6 +226,7 @@ void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std
   LiveEvent &event = eventOf(number, entry, at);
   event.deviceNs = deviceNs;
   event.tokens.insert(event.tokens.end(), tokens.begin(), tokens.end());
+  std::move(logprobs.begin(), logprobs.end(), std::back_inserter(event.logprobs));
 }
 
 void LiveQueue::end(uint64_t number, LiveEnd end) {
@@ -223,6 +246,11 @@ void LiveQueue::finish(uint64_t number, Entry &entry, LiveEnd end) {
   ++ended[end.finish];
   if (entry.taken)
     --running;
+  if (entry.firstLine >= 0) {
+    ranges.giveBack(entry.firstLine);
+    entry.firstLine = -1;
+    work.notify_all();
+  }
   entry.request.reset();
   entry.state = end.state;
   LiveEvent &event = eventOf(number, entry, end.ended);
@@ -257,14 +285,16 @@ void LiveQueue::close() {
   if (failed.hasErrors()) {
     // What was told before can be read. Without an end nothing more comes of the others.
     waiting.clear();
+    waitingForLines.clear();
     alarms.clear();
     running = 0;
     std::erase_if(entries, [](const auto &entry) { return !entry.second.event; });
     for (auto &[number, entry] : entries)
       entry.request.reset();
   }
-  while (!waiting.empty())
-    endWaiting(*waiting.begin(), "limit", states.initial);
+  for (std::set<uint64_t> *queue : {&waiting, &waitingForLines})
+    while (!queue->empty())
+      endWaiting(*queue->begin(), "limit", states.initial);
   std::set<uint64_t> left;
   for (const auto &[number, entry] : entries)
     if (entry.request)

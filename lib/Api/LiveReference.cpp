@@ -28,8 +28,11 @@ public:
       out.stop |= news.stopNow;
       for (uint64_t number : news.cancels)
         out.cancels.push_back(static_cast<int64_t>(number));
-      for (LiveArrival &arrival : news.arrivals)
-        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival)});
+      for (LiveArrival &arrival : news.arrivals) {
+        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0});
+        if (arrival.logprobs >= 0)
+          logprobs[arrival.number] = arrival.logprobs;
+      }
       running += news.arrivals.size();
     };
     const auto left = [&] { return static_cast<size_t>(most) - out.cancels.size() - out.arrivals.size(); };
@@ -57,12 +60,17 @@ public:
       throw WeightsChanged();
   }
 
-  void tell(int64_t number, std::span<const int32_t> tokens, const std::string &state, double at) override {
-    queue.tell(static_cast<uint64_t>(number), tokens, state, at);
+  void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
+            const std::string &state, double at) override {
+    std::vector<LiveLogprob> told;
+    for (size_t i = 0; i < std::min(tokens.size(), logits.size()); ++i)
+      told.push_back(logprobOf(logits[i], tokens[i], logprobs.at(static_cast<uint64_t>(number))));
+    queue.tell(static_cast<uint64_t>(number), tokens, state, at, 0, std::move(told));
   }
 
   void end(int64_t number, reference::RequestEnd end, double admitted, double at) override {
     --running;
+    logprobs.erase(static_cast<uint64_t>(number));
     LiveEnd out;
     out.finish = std::move(end.finish);
     out.state = std::move(end.state);
@@ -87,8 +95,9 @@ private:
   const LiveOptions &options;
   Diagnostics &diags;
   const std::function<void(Standing)> show;
-  LiveNews held;      ///< was taken, and the run does not know of it
-  size_t running = 0; ///< requests that the run has
+  LiveNews held;                              ///< was taken, and the run does not know of it
+  size_t running = 0;                         ///< requests that the run has
+  std::unordered_map<uint64_t, int> logprobs; ///< of those that asked for them: likeliest tokens
 
   /// Of its deadline, which counts from its submission, that is left which is not over.
   std::shared_ptr<const Request> asItArrives(const LiveArrival &arrival) const {

@@ -15,7 +15,7 @@ using namespace api;
 struct LiveSession::State {
   State(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options, LiveStates states)
       : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources),
-        queue(options.queue, options.places, std::move(states)) {}
+        queue(options.queue, options.places, options.logitLines, std::move(states)) {}
   ~State() {
     queue.stop(Stop::Now);
     if (worker.joinable())
@@ -40,8 +40,10 @@ struct LiveSession::State {
     queue.close();
   }
 
+  int64_t linesOf(const Request &request) const { return request.maxNewTokens + executor->moreLines(); }
+
   /// Whether the request can be one of this session; reports why not.
-  void check(const Request &request, Diagnostics &diags) const {
+  void check(const Request &request, int logprobs, Diagnostics &diags) const {
     const SourceLoc loc = placeOf(request, diags.sources());
     const std::string id = text::printable(request.id.text, 120);
     if (request.arrives != When() || request.cancelled)
@@ -57,6 +59,10 @@ struct LiveSession::State {
       diags.report(Diag::LiveTooLong, loc, id, tokens, options.maxTokens);
     if (const auto words = static_cast<int64_t>(runtime::endWordsOf(request)); words > options.maxEnds)
       diags.report(Diag::LiveEnds, loc, id, words, options.maxEnds);
+    if (logprobs < -1 || logprobs > MostLogprobs)
+      diags.report(Diag::LiveLogprobs, loc, id, logprobs, MostLogprobs);
+    else if (logprobs >= 0 && linesOf(request) > options.logitLines)
+      diags.report(Diag::LiveLines, loc, id, linesOf(request), options.logitLines);
   }
 };
 
@@ -79,6 +85,8 @@ static std::string whyNoSession(const LiveOptions &options) {
     return outside("maxTokens", options.maxTokens, 0, 1 << 28);
   if (options.maxEnds < 0 || options.maxEnds > 1 << 14)
     return outside("maxEnds", options.maxEnds, 0, 1 << 14);
+  if (options.logitLines < 0 || options.logitLines > 1 << 24)
+    return outside("logitLines", options.logitLines, 0, 1 << 24);
   if (options.ring < 4 || options.ring > 1u << 24 || !std::has_single_bit(options.ring))
     return fmt::format("`ring` must be a power of two from 4 to {}, found {}", 1u << 24, options.ring);
   if (!(options.watchdogSeconds >= 0) || std::isinf(options.watchdogSeconds))
@@ -147,7 +155,8 @@ Expected<LiveSession> LiveSession::open(const Kernel &kernel, const LiveOptions 
   });
 }
 
-Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chrono::milliseconds patience) {
+Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chrono::milliseconds patience,
+                                       int logprobs) {
   return guarded<uint64_t>([&]() -> Expected<uint64_t> {
     const Program::State &program = *state->kernel->program;
     if (!request.eos)
@@ -157,12 +166,13 @@ Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chro
       request.id = RequestId::ofInteger(std::to_string(state->queue.upcoming()));
     SourceFiles sources = state->sources;
     Diagnostics diags(sources);
-    state->check(request, diags);
+    state->check(request, logprobs, diags);
     if (diags.hasErrors())
       return diags.messages();
     if (unnamed)
       request.id = {};
-    return state->queue.add(std::move(request), user, patience);
+    const int64_t lines = logprobs < 0 ? 0 : state->linesOf(request);
+    return state->queue.add(std::move(request), user, patience, logprobs, lines);
   });
 }
 

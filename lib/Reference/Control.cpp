@@ -285,7 +285,7 @@ void Control::append(const Operation &op) {
   for (int32_t token : given) {
     if (r.finished())
       break;
-    if (machine.options.keepLogits) {
+    if (machine.options.keepLogits || r.keepLogits) {
       const std::vector<float> *line = r.nextLogits();
       r.result.logits.push_back(line ? *line : std::vector<float>());
     }

@@ -70,6 +70,7 @@ void Machine::sampleLive() {
   for (LiveHost::Arrival &arrival : news.arrivals) {
     Running &r = add(arrival.number, *arrival.request);
     r.owned = std::move(arrival.request);
+    r.keepLogits = arrival.keepLogits;
     arrive(r);
   }
 }
@@ -121,8 +122,9 @@ void Machine::tellNews() {
   for (Running *r : touched) {
     const std::span<const int32_t> made = std::span(r->tokens).subspan(r->input->tokens.size());
     if (made.size() > r->told || r->before != r->state)
-      options.live->tell(r->number, made.subspan(r->told), program.states[r->state].name, at);
+      options.live->tell(r->number, made.subspan(r->told), r->result.logits, program.states[r->state].name, at);
     r->told = made.size();
+    r->result.logits.clear();
     if (program.states[r->state].terminal) {
       tellEnd(*r, at);
       ended.push_back(r);

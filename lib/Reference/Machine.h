@@ -110,9 +110,10 @@ struct Running {
   std::map<std::string, double> gauges;
 
   // Of a live run.
-  size_t told = 0;      ///< generated tokens that the host knows of
-  bool isOver = false;  ///< the host knows of its end
-  double admitted = -1; ///< milliseconds of the host's clock
+  size_t told = 0;         ///< generated tokens that the host knows of
+  bool isOver = false;     ///< the host knows of its end
+  double admitted = -1;    ///< milliseconds of the host's clock
+  bool keepLogits = false; ///< the host wants them
 
   RequestResult result;
   /// Logits of the first model's last run that wanted some, by the row's place in the pool.

@@ -328,7 +328,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
         of[name][i] = {matrix.row(static_cast<int64_t>(line)), static_cast<size_t>(matrix.cols)};
       logits[i] = {output.logits.row(static_cast<int64_t>(line++)), static_cast<size_t>(output.logits.cols)};
       nan |= row.result == RowIsNan;
-      if (options.keepLogits && pool == 0) { // of several models those of the first
+      if ((options.keepLogits || r.keepLogits) && pool == 0) { // of several models those of the first
         if (first && r.call.begin == kv.len)
           r.logits.clear();
         first = false;

@@ -1,5 +1,6 @@
 #include "runtime/cpu/LiveScript.h"
 #include <algorithm>
+#include <cstring>
 
 namespace megalith::cpu {
 
@@ -7,13 +8,22 @@ using runtime::Outcome;
 
 namespace {
 
+/// Where each request's lines of logits begin. None are used again. The last number is that of all lines.
+std::vector<int64_t> firstLinesOf(const runtime::Manifest &manifest, const std::vector<Request> &requests) {
+  std::vector<int64_t> out = {0};
+  for (const Request &request : requests)
+    out.push_back(out.back() + request.maxNewTokens + manifest.draftLines / std::max<int64_t>(1, manifest.slots));
+  return out;
+}
+
 /// The host's thread. Its state outlives a launch.
 class ScriptedHost {
 public:
   ScriptedHost(const runtime::LiveRun &live, char *memory, const std::vector<Request> &requests,
                const LiveScript &script, uint32_t seed, std::vector<LiveOutcome> &outcomes)
       : live(live), memory(memory), requests(requests), script(script), outcomes(outcomes),
-        rings(live.manifest(), live.layout(), memory, Executor::outside(), seed), entries(script.entries) {
+        rings(live.manifest(), live.layout(), memory, Executor::outside(), seed), entries(script.entries),
+        firstLines(firstLinesOf(live.manifest(), requests)) {
     for (int i = script.entries; i > 0; --i)
       freeEntries.push_back(i - 1);
   }
@@ -40,6 +50,7 @@ private:
   runtime::HostRings rings;
   std::vector<Entry> entries;
   std::vector<int> freeEntries;
+  const std::vector<int64_t> firstLines; ///< of logits, by request
   size_t next = 0, done = 0;
   uint32_t ended = 0;
   bool waits = false; ///< for the launch to end
@@ -54,7 +65,7 @@ private:
       const int entry = freeEntries.back();
       freeEntries.pop_back();
       entries[entry] = {static_cast<int>(next), 0, false};
-      rings.arrive(entry, static_cast<int>(next), requests[next]);
+      rings.arrive(entry, static_cast<int>(next), requests[next], firstLines[next]);
       ++next;
     }
     bool some = false;
@@ -73,7 +84,10 @@ private:
   void take(const runtime::HostRings::Update &update) {
     Entry &entry = entries[update.news.entry];
     LiveOutcome &outcome = outcomes[entry.number];
-    outcome.tokens.insert(outcome.tokens.end(), update.tokens.begin(), update.tokens.end());
+    for (int32_t token : update.tokens) {
+      outcome.logits.push_back(rings.logits(firstLines[entry.number] + std::ssize(outcome.tokens)));
+      outcome.tokens.push_back(token);
+    }
     entry.known = static_cast<int>(outcome.tokens.size());
     if (update.news.ended) {
       const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update.descriptor.data());
@@ -106,6 +120,7 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
     table.tokens = std::max<int64_t>(table.tokens, std::ssize(request.tokens) + request.maxNewTokens);
     table.endWords = std::max<int64_t>(table.endWords, static_cast<int64_t>(runtime::endWordsOf(request)));
   }
+  table.logitLines = firstLinesOf(engine.manifest(), requests).back();
   LivePlay play;
   play.requests.resize(requests.size());
   std::optional<ScriptedHost> host;
@@ -147,6 +162,16 @@ std::string whyNotLike(const LivePlay &play, const runtime::RunOutcome &plain, c
     if (is.tokens.size() > should.tokens.size() || (!cancelled && is.tokens.size() != should.tokens.size()) ||
         !std::equal(is.tokens.begin(), is.tokens.end(), should.tokens.begin()))
       return "the tokens of " + name + " are not those of a run";
+    if (plain.logits.empty())
+      continue;
+    const std::vector<float> &logits = plain.logits[i];
+    for (size_t k = 0, at = 0; k < is.tokens.size(); ++k) {
+      const std::vector<float> &line = is.logits[k];
+      if (line.empty() || at + line.size() > logits.size() ||
+          std::memcmp(line.data(), logits.data() + at, line.size() * sizeof(float)) != 0)
+        return "the logits of " + name + " are not those of a run";
+      at += line.size();
+    }
   }
   return "";
 }

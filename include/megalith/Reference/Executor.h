@@ -48,6 +48,7 @@ struct LiveHost {
   struct Arrival {
     int64_t number; ///< greater than those before
     std::shared_ptr<const Request> request;
+    bool keepLogits = false; ///< it is told the logits behind its tokens
   };
   struct News {
     std::vector<int64_t> cancels; ///< requests that arrived in earlier ticks, and are taken back
@@ -80,7 +81,9 @@ struct LiveHost {
   virtual void pause() = 0;
   /// A tick has ended, and what happened in it follows.
   virtual void tickEnds() = 0;
-  virtual void tell(int64_t number, std::span<const int32_t> tokens, const std::string &state, double at) = 0;
+  /// `logits`: of each token, where it was asked for: the row that predicted it, empty where there is none.
+  virtual void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
+                    const std::string &state, double at) = 0;
   /// `admitted`: when it took a slot for the first time; negative: it never did.
   virtual void end(int64_t number, RequestEnd end, double admitted, double at) = 0;
   virtual void stands(Standing standing) = 0;

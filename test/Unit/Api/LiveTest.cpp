@@ -1,9 +1,11 @@
 #include "megalith/LiveSession.h"
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -50,6 +52,7 @@ template <class T> static std::string errorOf(const Expected<T> &failed) {
 struct Heard {
   struct One {
     std::vector<int32_t> tokens;
+    std::vector<LiveLogprob> logprobs;
     std::vector<std::string> states;
     std::optional<LiveEnd> end;
     uint64_t user = 0;
@@ -61,6 +64,7 @@ struct Heard {
     One &one = of[event.request];
     EXPECT_FALSE(one.end) << "behind the end of request " << event.request;
     one.tokens.insert(one.tokens.end(), event.tokens.begin(), event.tokens.end());
+    one.logprobs.insert(one.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
     one.states.push_back(event.state);
     one.user = event.user;
     one.ends += event.end.has_value();
@@ -584,6 +588,7 @@ TEST(Live, RefusesOptions) {
   refused({.maxEnds = -1}, "`maxEnds` must be from 0 to 16384, found -1");
   refused({.ring = 12}, "`ring` must be a power of two from 4 to 16777216, found 12");
   refused({.ring = 2}, "`ring` must be a power of two from 4 to 16777216, found 2");
+  refused({.logitLines = -1}, "`logitLines` must be from 0 to 16777216, found -1");
   refused({.watchdogSeconds = -1}, "`watchdogSeconds` must be 0 (never) or above, found -1");
   LiveSession session = opened(kernel);         // none of them has kept the kernel
   EXPECT_EQ(session.options().maxTokens, 2048); // the model's positions
@@ -615,6 +620,14 @@ TEST(Live, RefusesRequestsThatCannotRun) {
   EXPECT_REFUSED(session.submit(r), "request `0` says when it is cancelled");
   EXPECT_REFUSED(session.submit(request(1, {})), "request `0` has an empty prompt");
   EXPECT_REFUSED(session.submit(request(1, {260})), "token 260 in `tokens` is outside the vocabulary of 260");
+  EXPECT_REFUSED(session.submit(request(1), 0, 0ms, -2),
+                 "request `0` wants the -2 likeliest tokens of each; this must be from 0 to 20, or -1 for no logprobs "
+                 "[live-logprobs]");
+  EXPECT_REFUSED(session.submit(request(1), 0, 0ms, 21), "[live-logprobs]");
+  EXPECT_REFUSED(
+      session.submit(request(2), 0, 0ms, 0),
+      "request `0` wants logprobs, for which it needs 2 rows of logits, and the session has 0; ask for fewer "
+      "new tokens, or open it with greater `logitLines` [live-lines]");
   EXPECT_REFUSED(session.cancel(0), "there is no request 0: the session was given 0 [live-request]");
   // The checkpoint's EOS are those of a request that has none.
   r = request(1);
@@ -636,6 +649,112 @@ TEST(Live, TakesNoMoreWhenEndsAreNotRead) {
 }
 
 //===----------------------------------------------------------------------===//
+
+/// Whether a request was told what the softmax of a run's logits says. `logits` of all tokens of the run.
+static void expectLogprobs(const Heard::One &is, const RequestResult &should, int most) {
+  ASSERT_EQ(is.tokens, should.tokens);
+  ASSERT_EQ(is.logprobs.size(), is.tokens.size());
+  const size_t vocabulary = should.logits.size() / should.tokens.size();
+  for (size_t i = 0; i < is.tokens.size(); ++i) {
+    SCOPED_TRACE(i);
+    const std::vector<float> row(should.logits.begin() + i * vocabulary, should.logits.begin() + (i + 1) * vocabulary);
+    long double sum = 0;
+    for (float logit : row)
+      sum += std::exp(static_cast<long double>(logit));
+    const auto logprob = [&](int32_t token) { return static_cast<double>(row[token] - std::log(sum)); };
+    const LiveLogprob &told = is.logprobs[i];
+    ASSERT_TRUE(told.logprob);
+    EXPECT_NEAR(*told.logprob, logprob(is.tokens[i]), 1e-9);
+    std::vector<int32_t> order(vocabulary);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+    ASSERT_EQ(std::ssize(told.likeliest), most);
+    for (int k = 0; k < most; ++k) {
+      EXPECT_EQ(told.likeliest[k].token, order[k]);
+      EXPECT_NEAR(told.likeliest[k].logprob, logprob(order[k]), 1e-9);
+    }
+  }
+}
+
+class LiveLogprobs : public ::testing::TestWithParam<std::tuple<const char *, Device>> {};
+
+/// Of requests that ask for them and others, side by side and one behind the other in the same lines.
+TEST_P(LiveLogprobs, AreThoseOfTheLogitsOfARun) {
+  const auto &[pipeline, device] = GetParam();
+  const Kernel kernel = loaded(compiled(pipeline, {{"slots", "2"}, {"kv_pages", "64"}}), device);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request r = request(3 + i % 4 * 5, {});
+    r.id = "r" + std::to_string(i);
+    for (int k = 0; k < 12 + i; ++k) // it repeats itself, so that drafts are kept
+      r.tokens.push_back(97 + k % 4);
+    if (std::string(pipeline) == "priority_serving.yaml")
+      r.sampling.temperature = static_cast<float>(i % 3);
+    requests.push_back(r);
+  }
+  auto run = Session::open(kernel, {.seed = 9, .logits = true});
+  ASSERT_TRUE(run) << run.errors().text();
+  for (const Request &r : requests)
+    ASSERT_TRUE(run->submit(r));
+  auto results = run->run();
+  ASSERT_TRUE(results) << results.errors().text();
+  // Where rows may be a tree, drafts need some, too.
+  LiveSession session =
+      opened(kernel, {.places = 4, .seed = 9, .logitLines = std::string(pipeline)[0] == 't' ? 200 : 30});
+  const auto logprobsOf = [](size_t i) { return i % 3 == 2 ? -1 : static_cast<int>(i); };
+  for (size_t i = 0; i < requests.size(); ++i)
+    ASSERT_EQ(*session.submit(requests[i], i, 0ms, logprobsOf(i)), i);
+  ASSERT_TRUE(session.stop());
+  Heard heard;
+  listen(session, heard);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(requests[i].id.text);
+    if (logprobsOf(i) < 0)
+      EXPECT_TRUE(heard.of[i].logprobs.empty());
+    else
+      expectLogprobs(heard.of[i], results->requests[i], logprobsOf(i));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LiveLogprobs,
+                         ::testing::Values(std::tuple("priority_serving.yaml", Device::Reference),
+                                           std::tuple("speculative_lookup.yaml", Device::Reference),
+                                           std::tuple("token_tree_lookup.yaml", Device::Reference),
+                                           std::tuple("speculative_lookup.yaml", Device::Cpu),
+                                           std::tuple("token_tree_lookup.yaml", Device::Cpu)));
+
+/// Requests wait for lines on the host: those that need none go past them, and they go in their order.
+TEST(Live, RequestsWaitForLinesOfLogits) {
+  const Kernel kernel = loaded(serving());
+  LiveSession session = opened(kernel, {.queue = 4, .logitLines = 1000});
+  EXPECT_REFUSED(session.submit(request(1001), 0, 0ms, 3), "it needs 1001 rows of logits, and the session has 1000");
+  ASSERT_TRUE(session.submit(request(900), 0, 0ms, 3));
+  Heard heard;
+  listenForTokens(session, heard, 0);
+  for (int64_t budget : {1000, 2, 900}) // the second one has room, but waits behind the first
+    ASSERT_TRUE(session.submit(request(budget), 0, 0ms, 0));
+  ASSERT_TRUE(session.submit(request(2)));
+  listen(session, heard, [&] { return heard.finish(4) == "length"; });
+  EXPECT_FALSE(heard.of[0].end);
+  EXPECT_EQ(heard.of[4].logprobs.size(), 0u);
+  EXPECT_EQ(session.stats().waiting, 3u);
+  ASSERT_TRUE(session.submit(request(900), 0, 0ms, 0));
+  EXPECT_REFUSED(session.submit(request(1)), "4 requests wait already");
+  ASSERT_TRUE(session.cancel(1));
+  listen(session, heard, [&] { return heard.finish(1) == "cancelled" && heard.finish(2) == "length"; });
+  EXPECT_FALSE(heard.of[0].end);
+  EXPECT_EQ(heard.of[2].logprobs.size(), 2u);
+  ASSERT_TRUE(session.cancel(0)); // gives its lines back
+  listenForTokens(session, heard, 3);
+  EXPECT_EQ(heard.of[0].logprobs.size(), heard.of[0].tokens.size());
+  // The last one waits while the session stops.
+  ASSERT_TRUE(session.cancel(3));
+  ASSERT_TRUE(session.stop());
+  listen(session, heard);
+  EXPECT_EQ(heard.finish(5), "length");
+  EXPECT_EQ(heard.of[5].logprobs.size(), 900u);
+  EXPECT_TRUE(heard.of[5].logprobs.back().likeliest.empty());
+}
 
 /// The rings of a kernel, which rests as often as it can. Its ring is full most of the time.
 TEST(LiveKernel, GoesThroughTheRingsAsARunGoes) {
