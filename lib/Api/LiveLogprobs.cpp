@@ -30,9 +30,7 @@ LiveLogprob logprobOf(std::span<const float> logits, int32_t token, int most) {
   out.logprob = logits[token] - norm;
   // Those that are kept stand in a heap, the one that goes first on top.
   std::vector<int32_t> kept;
-  const auto isBefore = [&](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  };
+  const auto isBefore = [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
   for (int32_t i = 0; i < std::ssize(logits) && most > 0; ++i) {
     if (std::ssize(kept) == most) {
       if (!isBefore(i, kept.front()))

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -47,6 +47,17 @@ class End:
 
 
 @dataclass(frozen=True)
+class Logprob:
+    """How likely a token was: natural logarithms of what the softmax of its row of logits gives, before temperature and
+    all else by which tokens are drawn."""
+
+    logprob: float | None
+    """None: no row of the model predicted it; the pipeline had it otherwise."""
+    likeliest: list[tuple[int, float]]
+    """Tokens and their logprobs, the first first; as many as were asked for."""
+
+
+@dataclass(frozen=True)
 class Event:
     """What is new of one request. The last one has an `end`."""
 
@@ -61,11 +72,14 @@ class Event:
     end: End | None
     at: float
     """Milliseconds since the session opened."""
+    logprobs: list[Logprob] = field(default_factory=list)
+    """Of each of `tokens`, if the request asked for them."""
 
 
 def _event_of(raw: tuple[Any, ...], user: Any) -> Event:
-    number, _, tokens, state, end, at = raw
-    return Event(number, user, tokens, state, None if end is None else End(**end), at)
+    number, _, tokens, state, end, at, logprobs = raw
+    told = [Logprob(*each) for each in logprobs]
+    return Event(number, user, tokens, state, None if end is None else End(**end), at, told)
 
 
 def _fault_of(number: int, end: End) -> Error:
@@ -322,6 +336,8 @@ class Session:
     ring        news that the kernel can be ahead of the host, a power of two
     seed        of random numbers, beside each request's own
     watchdog    ends a kernel in which nothing moves for so many seconds; 0: never
+    logit_lines rows of logits, of a vocabulary of f32 each, that requests with `logprobs` share: each takes as many as it
+                may generate tokens, and waits for them. 0: no request may ask for logprobs
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
     tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none
     progress    called with what is being done
@@ -339,6 +355,7 @@ class Session:
         seed: int = 0,
         watchdog: float = 10.0,
         idle_ms: int = 10000,
+        logit_lines: int = 0,
         tokenizer: Any = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -354,6 +371,7 @@ class Session:
             "seed": seed,
             "watchdog": float(watchdog),
             "idle_ms": idle_ms,
+            "logit_lines": logit_lines,
             "progress": progress,
         }
         self._core = _core.open_live(kernel._core, options)
@@ -379,6 +397,7 @@ class Session:
         seed: int | None,
         inputs: Mapping[str, Any] | None,
         deadline_ms: int,
+        logprobs: int | None,
     ) -> dict[str, Any]:
         request = Request(
             prompt=prompt,
@@ -398,6 +417,7 @@ class Session:
         out = dict_of(request, "", self._inputs, self._encode, self.kernel._encode)
         if max_new_tokens is None:
             out["max_new_tokens"] = max(0, self.options["max_tokens"] - len(out["tokens"]))
+        out["logprobs"] = -1 if logprobs is None else logprobs
         return out
 
     def submit(
@@ -416,6 +436,7 @@ class Session:
         seed: int | None = None,
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
+        logprobs: int | None = None,
         user: Any = None,
         timeout: float | None = 0,
     ) -> int:
@@ -423,10 +444,24 @@ class Session:
 
         The members of the request are those of `megalith.Request`. `max_new_tokens=None`: as many as the session takes.
         `timeout`: seconds to wait for room, None for ever. A request that can never run raises `megalith.Error`; so
-        does `live-full`, when there was no room, and `live-stopped`.
+        does `live-full`, when there was no room, and `live-stopped`. `logprobs`: the events tell of each token its
+        logprob, and so many of the likeliest ones, up to 20; the session needs `logit_lines`.
         """
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt,
+            max_new_tokens,
+            id,
+            eos,
+            stop,
+            priority,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            inputs,
+            deadline_ms,
+            logprobs,
         )
         key = next(self._keys)
         router = self._router
@@ -465,6 +500,7 @@ class Session:
         seed: int | None = None,
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
+        logprobs: int | None = None,
         timeout: float | None = None,
     ) -> Generation:
         """Submits a request and returns an iterator of its tokens, as they come. Many may run at once, on any threads.
@@ -472,7 +508,20 @@ class Session:
         `timeout`: seconds to wait for room, None for ever.
         """
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt,
+            max_new_tokens,
+            id,
+            eos,
+            stop,
+            priority,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            inputs,
+            deadline_ms,
+            logprobs,
         )
         return Generation(self, request, timeout)
 
@@ -492,11 +541,25 @@ class Session:
         seed: int | None = None,
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
+        logprobs: int | None = None,
     ) -> AsyncGeneration:
         """The same for asyncio: `async for token in session.agenerate(...)`. Needs a running loop. It never waits for
         room: a full session is the error `live-full`."""
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt,
+            max_new_tokens,
+            id,
+            eos,
+            stop,
+            priority,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            inputs,
+            deadline_ms,
+            logprobs,
         )
         return AsyncGeneration(self, request)
 

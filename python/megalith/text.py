@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -73,6 +74,14 @@ class Tokenizer:
         pieces = self.pieces()
         return pieces.push(tokens) + pieces.flush()
 
+    def bytes_of(self, token: int) -> bytes | None:
+        """Those that a token stands for within a text. None: it stands for none, as a special token."""
+        raise NotImplementedError
+
+    def name_of(self, token: int) -> str:
+        """What a token without bytes is called."""
+        return f"<{token}>"
+
     def pieces(self) -> Pieces:
         """For tokens that come one by one."""
         raise NotImplementedError
@@ -129,6 +138,9 @@ class ByteTokenizer(Tokenizer):
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)
 
+    def bytes_of(self, token: int) -> bytes | None:
+        return bytes([token]) if 0 <= token < 256 else None
+
     def pieces(self) -> Pieces:
         return _BytePieces()
 
@@ -176,6 +188,16 @@ class _WindowPieces(Pieces):
         return out
 
 
+def _byte_level() -> dict[str, int]:
+    """As GPT-2 has it: a printable character for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTE_LEVEL = _byte_level()
+
+
 class HuggingFaceTokenizer(Tokenizer):
     """Of a folder with a `tokenizer.json`."""
 
@@ -186,6 +208,7 @@ class HuggingFaceTokenizer(Tokenizer):
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # noqa: BLE001, the package has no class of its own
             raise TextError(f"`{folder / 'tokenizer.json'}` cannot be read: {error}") from error
+        self._bytes: dict[int, bytes | None] = {}
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.eos = frozenset(eos)
@@ -194,6 +217,28 @@ class HuggingFaceTokenizer(Tokenizer):
         if isinstance(text, bytes):
             text = text.decode()
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def bytes_of(self, token: int) -> bytes | None:
+        if token not in self._bytes:
+            self._bytes[token] = self._bytes_of(token)
+        return self._bytes[token]
+
+    def _bytes_of(self, token: int) -> bytes | None:
+        name = self._tokenizer.id_to_token(token)
+        added = self._tokenizer.get_added_tokens_decoder().get(token)
+        if name is None or token in self.eos or added is not None and added.special:
+            return None
+        if byte := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
+            return bytes([int(byte[1], 16)])
+        # Behind another token: some decoders drop a space where a text begins.
+        before = list(self._tokenizer.encode("a", add_special_tokens=False).ids)
+        text = str(self._tokenizer.decode([*before, token]))[len(str(self._tokenizer.decode(before))) :]
+        if _UNKNOWN in text and all(character in _BYTE_LEVEL for character in name):
+            return bytes(_BYTE_LEVEL[character] for character in name)  # a part of a character
+        return text.encode()
+
+    def name_of(self, token: int) -> str:
+        return self._tokenizer.id_to_token(token) or super().name_of(token)
 
     def pieces(self) -> Pieces:
         return _WindowPieces(lambda tokens: self._tokenizer.decode(tokens, skip_special_tokens=True), self.eos)

@@ -36,6 +36,7 @@ LiveOptions optionsOf(nb::dict from) {
   read(from, "seed", out.seed);
   read(from, "watchdog", out.watchdogSeconds);
   read(from, "idle_ms", out.idleMs);
+  read(from, "logit_lines", out.logitLines);
   read(from, "progress", out.progress);
   return out;
 }
@@ -58,13 +59,26 @@ nb::dict dictOf(const LiveEnd &end) {
   return out;
 }
 
-/// (request, user, tokens, state, end, at)
+/// Of each token (logprob or None, [(token, logprob) of the likeliest ones]).
+nb::list listOf(const std::vector<LiveLogprob> &logprobs) {
+  nb::list out;
+  for (const LiveLogprob &each : logprobs) {
+    nb::list likeliest;
+    for (const LiveLogprob::Choice &choice : each.likeliest)
+      likeliest.append(nb::make_tuple(choice.token, choice.logprob));
+    out.append(nb::make_tuple(each.logprob ? nb::cast(*each.logprob) : nb::none(), likeliest));
+  }
+  return out;
+}
+
+/// (request, user, tokens, state, end, at, logprobs)
 nb::object tupleOf(const LiveEvent &event) {
   nb::list tokens;
   for (int32_t token : event.tokens)
     tokens.append(token);
   return nb::make_tuple(event.request, event.user, tokens, text(event.state),
-                        event.end ? nb::object(dictOf(*event.end)) : nb::object(nb::none()), event.at);
+                        event.end ? nb::object(dictOf(*event.end)) : nb::object(nb::none()), event.at,
+                        listOf(event.logprobs));
 }
 
 /// Waits for `f(patience)` to give something that `isEnd`, for `milliseconds` at most, below 0 for ever. Other threads
@@ -113,8 +127,10 @@ nb::list next(Live &live, double milliseconds, size_t most) {
 
 uint64_t submit(Live &live, nb::dict from, uint64_t user, double milliseconds) {
   const Request request = requestOf(from);
+  int logprobs = -1;
+  read(from, "logprobs", logprobs);
   return take(waitFor(
-      milliseconds, [&](Milliseconds patience) { return live.session.submit(request, user, patience); },
+      milliseconds, [&](Milliseconds patience) { return live.session.submit(request, user, patience, logprobs); },
       [](const Expected<uint64_t> &result) { return result || result.errors().first().kind != "live-full"; }));
 }
 
@@ -193,6 +209,7 @@ void bindLive(nb::module_ &module) {
         out["seed"] = options.seed;
         out["watchdog"] = options.watchdogSeconds;
         out["idle_ms"] = options.idleMs;
+        out["logit_lines"] = options.logitLines;
         return out;
       });
 }

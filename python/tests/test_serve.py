@@ -14,6 +14,7 @@ import threading
 import time
 
 import megalith.serve
+import numpy as np
 import openai
 import pytest
 from conftest import DEMO, PROMPTS, ROOT
@@ -42,7 +43,7 @@ def served(template):
 @pytest.fixture(scope="module")
 def small():
     """Greedy, with one slot, and with limits."""
-    options = "--set slots=1 --max-waiting 1 --max-body 3000 --max-prompt-tokens 100 --max-completion-tokens 1600 --request-timeout 1"
+    options = "--set slots=1 --max-waiting 1 --max-body 3000 --max-prompt-tokens 100 --max-completion-tokens 1600 --request-timeout 1 --logit-lines 30"
     with Served(
         "autoregressive", *options.split(), "--served-model-name", "small", env={"MEGALITH_API_KEY": "sesame"}
     ) as server:
@@ -170,6 +171,84 @@ def test_stop(client, stop, text):
     assert chunks[-1].choices[0].finish_reason == finish
 
 
+@pytest.fixture(scope="module")
+def rows(kernel):
+    """Logprobs of all tokens, by token of the answer to the first prompt."""
+    (result,) = kernel.run([megalith.Request(PROMPTS[0], 12)], logits=True)
+    rows = result.logits.astype(np.float64)
+    return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+
+
+def test_logprobs_of_a_completion(client, texts, rows):
+    text = texts[PROMPTS[0]]
+    ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=12, temperature=0, logprobs=2)
+    told = client.completions.create(**ask).choices[0].logprobs
+    assert told.tokens == list(text) and told.text_offset == list(range(12))
+    assert told.token_logprobs == [pytest.approx(row[ord(token)]) for row, token in zip(rows, text)]
+    for row, top in zip(rows, told.top_logprobs):  # the best token is the one that was taken
+        first, second = sorted(range(256), key=lambda token: -row[token])[:2]
+        assert top == {chr(first): pytest.approx(row[first]), chr(second): pytest.approx(row[second])}
+    # In pieces they come with their text.
+    at, pieces = 0, []
+    for chunk in client.completions.create(**ask, stream=True):
+        if choice_text := chunk.choices[0].text:
+            piece = chunk.choices[0].logprobs
+            assert "".join(piece.tokens) == choice_text and piece.text_offset[0] == at
+            at += len(choice_text)
+            pieces += piece.token_logprobs
+    assert at == 12 and pieces == told.token_logprobs
+    assert [list(top) for top in client.completions.create(**{**ask, "logprobs": 0}).choices[0].logprobs.top_logprobs] == [
+        [token] for token in text
+    ]
+    # A token that was drawn is told of beside the likeliest ones.
+    drawn = client.completions.create(**{**ask, "temperature": 3, "logprobs": 1, "n": 2}, seed=4)
+    for choice in drawn.choices:
+        for token, logprob, top in zip(
+            choice.logprobs.tokens, choice.logprobs.token_logprobs, choice.logprobs.top_logprobs
+        ):
+            assert top[token] == logprob <= max(top.values()) and len(top) in (1, 2)
+
+
+@pytest.mark.parametrize("stop, text", [("wor", "of the "), (["xyz", "e w", "the"], "of "), ("world!", "of the world")])
+def test_logprobs_end_with_the_text(client, rows, stop, text):
+    ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=12, temperature=0, stop=stop, logprobs=0)
+    told = client.completions.create(**ask).choices[0].logprobs
+    assert told.tokens == list(text)
+    some = [chunk.choices[0].logprobs for chunk in client.completions.create(**ask, stream=True)]
+    assert sum((each.token_logprobs for each in some if each), []) == told.token_logprobs
+
+
+def test_logprobs_of_a_chat(client, texts, rows):
+    messages = [{"role": "user", "content": PROMPTS[0]}]
+    ask = dict(model="demo", messages=messages, max_tokens=12, temperature=0, logprobs=True)
+    told = client.chat.completions.create(**ask, top_logprobs=3).choices[0].logprobs.content
+    assert [each.token for each in told] == list(texts[PROMPTS[0]])
+    for row, each in zip(rows, told):
+        assert each.bytes == list(each.token.encode()) and each.logprob == pytest.approx(row[each.bytes[0]])
+        assert len(each.top_logprobs) == 3 and each.top_logprobs[0].token == each.token
+    plain = client.chat.completions.create(**ask).choices[0].logprobs.content
+    assert [each.logprob for each in plain] == [each.logprob for each in told] and plain[0].top_logprobs == []
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**ask, stream=True)]
+    some = [each for choice in chunks if choice.logprobs for each in choice.logprobs.content]
+    assert [each.logprob for each in some] == [each.logprob for each in told]
+    assert all(
+        "".join(each.token for each in choice.logprobs.content) == choice.delta.content
+        for choice in chunks
+        if choice.logprobs
+    )
+
+
+def test_logprobs_need_lines(small, small_client):
+    ask = dict(model="small", prompt="a", logprobs=0)
+    assert len(small_client.completions.create(**ask, max_tokens=30).choices[0].logprobs.tokens) > 0
+    with pytest.raises(openai.BadRequestError) as caught:
+        small_client.completions.create(**ask, max_tokens=31)
+    assert (caught.value.param, caught.value.code) == ("max_tokens", "too_many_logprobs")
+    assert "may generate 30 tokens, and this one may 31" in caught.value.message
+    with pytest.raises(ApiError, match="see --logit-lines"):
+        read_job({"model": "m", "prompt": "a", "logprobs": 1}, False, limits_of(), megalith.text.ByteTokenizer())
+
+
 def test_stop_tokens_and_no_eos(client):
     ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=12)
     answer = client.completions.create(**ask, extra_body={"stop_token_ids": [ord("w")]})
@@ -242,6 +321,14 @@ def test_a_tokenizer_of_hugging_face(tmp_path, texts):
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         ask = dict(model="Small-Instruct", max_tokens=12, stop=["<|end|>", "rl"])
         messages = [{"role": "user", "content": PROMPTS[0]}]
+        told = client.completions.create(
+            **{**ask, "stop": []}, prompt=PROMPTS[0], temperature=9, seed=1, logprobs=5, extra_body={"ignore_eos": True}
+        ).choices[0].logprobs
+        shown = dict(line for top in told.top_logprobs for line in top.items())
+        assert len(told.tokens) == 12 and all(
+            len(name) == 1 or name in ("<s>", "</s>", "<|end|>") or re.fullmatch(r"bytes:\\x[89a-f][0-9a-f]", name)
+            for name in [*told.tokens, *shown]
+        )
         answer = client.chat.completions.create(**ask, messages=messages, temperature=0)
         assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("of the wo", "stop")
         stream = client.completions.create(**ask, prompt=PROMPTS[1], temperature=0, stream=True)
@@ -269,8 +356,8 @@ def test_errors_are_those_of_the_client(client):
     with pytest.raises(openai.NotFoundError, match="this server has `demo`") as caught:
         client.completions.create(**{**ask, "model": "gpt"})
     assert (caught.value.status_code, caught.value.param, caught.value.code) == (404, "model", "model_not_found")
-    with pytest.raises(openai.BadRequestError, match="no probabilities") as caught:
-        client.completions.create(**ask, logprobs=2)
+    with pytest.raises(openai.BadRequestError, match="from 0 to 5") as caught:
+        client.completions.create(**ask, logprobs=6)
     assert (caught.value.param, caught.value.type) == ("logprobs", "invalid_request_error")
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**ask, max_tokens=4000)
@@ -311,7 +398,10 @@ def test_errors_are_those_of_the_client(client):
         ({"echo": True}, "echo", "not supported"),
         ({"suffix": "a"}, "suffix", "not supported"),
         ({"best_of": 2}, "best_of", "not supported"),
-        ({"logprobs": 0}, "logprobs", "no probabilities"),
+        ({"logprobs": 6}, "logprobs", "from 0 to 5"),
+        ({"logprobs": True}, "logprobs", "must be an integer"),
+        ({"top_logprobs": 2}, "top_logprobs", "is not a field"),
+        ({"prompt_logprobs": 2}, "prompt_logprobs", "only new tokens"),
         ({"presence_penalty": 0.5}, "presence_penalty", "not supported"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
         ({"max_completion_tokens": 4}, "max_completion_tokens", "is not a field"),
@@ -336,7 +426,9 @@ def test_what_is_wrong_is_said_at_its_field(served, body, param, what):
         ({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "messages[0].tool_calls", "no tools"),
         ({"tools": [{"type": "function"}]}, "tools", "not supported"),
         ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
-        ({"logprobs": True}, "logprobs", "no probabilities"),
+        ({"logprobs": 1}, "logprobs", "true or false"),
+        ({"top_logprobs": 1}, "top_logprobs", "needs `logprobs`"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens", "different things"),
         ({"max_completion_tokens": 3000}, "max_completion_tokens", "3000"),
         ({"prompt": "a"}, "prompt", "is not a field"),

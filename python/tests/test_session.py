@@ -11,6 +11,7 @@ import threading
 import time
 
 import megalith
+import numpy as np
 import pytest
 from conftest import DEMO, PROMPTS
 
@@ -78,6 +79,27 @@ def test_asyncio(session, expected):
         return await asyncio.gather(*(one(PROMPTS[number % 4]) for number in range(12)))
 
     assert all(tokens == expected[prompt] for prompt, tokens in asyncio.run(all_of_them()))
+
+
+def test_logprobs(kernel, expected):
+    (result,) = kernel.run([megalith.Request(PROMPTS[0], 12)], logits=True)
+    with kernel.session(logit_lines=24) as session:
+        generations = [session.generate(PROMPTS[0], 12, logprobs=most) for most in (None, 0, 3)]
+        events = [list(generation.events()) for generation in generations]
+        tokens = [[token for event in some for token in event.tokens] for some in events]
+        none, own, three = ([each for event in some for each in event.logprobs] for some in events)
+        assert tokens == [expected[PROMPTS[0]]] * 3 and none == [] and len(own) == len(three) == 12
+        rows = result.logits.astype(np.float64)
+        rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+        for row, token, a, b in zip(rows, tokens[0], own, three):
+            assert a.logprob == b.logprob == pytest.approx(row[token]) and a.likeliest == []
+            order = sorted(range(len(row)), key=lambda token: -row[token])[:3]
+            assert b.likeliest == [(each, pytest.approx(row[each])) for each in order]
+        with pytest.raises(megalith.Error, match="needs 25 rows of logits, and the session has 24") as caught:
+            session.submit(PROMPTS[0], 25, logprobs=0)
+        assert caught.value.kind == "live-lines"
+        with pytest.raises(megalith.Error, match="live-logprobs"):
+            session.submit(PROMPTS[0], 5, logprobs=21)
 
 
 def test_stop_sequences(session):
@@ -320,7 +342,7 @@ class MadeUp:
         members = dict.fromkeys(("state", "fault", "fault_state", "place"), "")
         members |= dict.fromkeys(("prompt_tokens", "generated", "passes", "rows"), 0)
         members |= dict.fromkeys(("submitted", "admitted", "first_token", "ended"), -1.0)
-        self.events.put((number, self.requests[number], tokens, "RUN", members | end if end else None, 1.0))
+        self.events.put((number, self.requests[number], tokens, "RUN", members | end if end else None, 1.0, []))
 
 
 @pytest.fixture

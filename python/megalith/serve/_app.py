@@ -7,7 +7,7 @@ import hmac
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .._core import version
-from ._engine import Engine, Run
+from ..text import Tokenizer
+from ._engine import Engine, Run, TokenLogprob
 from ._metrics import counts_of, render
 from ._protocol import ApiError, Job, no_such_model, read_job, read_json
 
@@ -111,8 +112,8 @@ async def _read_body(request: Request, most: int) -> bytes:
 class Answer:
     """The parts of an answer, whole or in chunks, of one kind of call."""
 
-    def __init__(self, job: Job, model: str) -> None:
-        self.job = job
+    def __init__(self, job: Job, model: str, tokenizer: Tokenizer) -> None:
+        self.job, self.tokenizer = job, tokenizer
         self.head = {
             "id": ("chatcmpl-" if job.is_chat else "cmpl-") + uuid.uuid4().hex,
             "object": "",
@@ -125,13 +126,59 @@ class Answer:
         prompt, completion = sum(map(len, self.job.prompts)), run.completion_tokens
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
-    def whole(self, texts: list[str], finishes: list[str], run: Run) -> dict[str, Any]:
+    def _name(self, token: int) -> str:
+        """Its text, if it is such by itself."""
+        known = self.tokenizer.bytes_of(token)
+        if known is None:
+            return self.tokenizer.name_of(token)
+        try:
+            return known.decode()
+        except UnicodeDecodeError:
+            return ("" if self.job.is_chat else "bytes:") + "".join(f"\\x{byte:02x}" for byte in known)
+
+    def logprobs(self, told: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        if self.job.logprobs is None:
+            return None
+        if self.job.is_chat:
+
+            def one(token: int, logprob: float | None) -> dict[str, Any]:
+                known = self.tokenizer.bytes_of(token)
+                return {
+                    "token": self._name(token),
+                    "logprob": _finite(logprob),
+                    "bytes": None if known is None else list(known),
+                }
+
+            content = [
+                {
+                    **one(each.token, each.of.logprob),
+                    "top_logprobs": [one(token, logprob) for token, logprob in each.of.likeliest],
+                }
+                for each in told
+            ]
+            return {"content": content, "refusal": None}
+        tops: list[dict[str, float | None] | None] = []
+        for each in told:
+            top: dict[str, float | None] = {}
+            for token, logprob in [*each.of.likeliest, (each.token, each.of.logprob)]:  # the token itself is among them
+                top.setdefault(self._name(token), _finite(logprob))
+            tops.append(None if each.of.logprob is None else top)
+        return {
+            "tokens": [self._name(each.token) for each in told],
+            "token_logprobs": [_finite(each.of.logprob) for each in told],
+            "top_logprobs": tops,
+            "text_offset": [each.begin for each in told],
+        }
+
+    def whole(
+        self, texts: list[str], finishes: list[str], logprobs: list[list[TokenLogprob]], run: Run
+    ) -> dict[str, Any]:
         choices = []
-        for index, (text, finish) in enumerate(zip(texts, finishes)):
+        for index, (text, finish, told) in enumerate(zip(texts, finishes, logprobs)):
             said: dict[str, Any] = {"text": text}
             if self.job.is_chat:
                 said = {"message": {"role": "assistant", "content": text, "refusal": None}}
-            choices.append({"index": index, **said, "logprobs": None, "finish_reason": finish})
+            choices.append({"index": index, **said, "logprobs": self.logprobs(told), "finish_reason": finish})
         kind = "chat.completion" if self.job.is_chat else "text_completion"
         return {**self.head, "object": kind, "choices": choices, "usage": self.usage(run)}
 
@@ -142,11 +189,23 @@ class Answer:
             chunk["usage"] = usage
         return chunk
 
-    def choice(self, index: int, text: str | None, finish: str | None = None, **first: str) -> dict[str, Any]:
+    def choice(
+        self,
+        index: int,
+        text: str | None,
+        finish: str | None = None,
+        told: Sequence[TokenLogprob] = (),
+        **first: str,
+    ) -> dict[str, Any]:
         said: dict[str, Any] = {"text": text or ""}
         if self.job.is_chat:
             said = {"delta": {**first, **({} if text is None else {"content": text})}}
-        return {"index": index, **said, "logprobs": None, "finish_reason": finish}
+        return {
+            "index": index,
+            **said,
+            "logprobs": self.logprobs(told) if told else None,
+            "finish_reason": finish,
+        }
 
     async def events(self, run: Run) -> AsyncGenerator[bytes, None]:
         """Server-sent events."""
@@ -157,10 +216,10 @@ class Answer:
             async with aclosing(run.pieces()) as pieces:
                 async for piece in pieces:
                     if not self.job.is_chat:
-                        yield _event(self.chunk([self.choice(piece.choice, piece.text, piece.finish)]))
+                        yield _event(self.chunk([self.choice(piece.choice, piece.text, piece.finish, piece.logprobs)]))
                         continue
-                    if piece.text:
-                        yield _event(self.chunk([self.choice(piece.choice, piece.text)]))
+                    if piece.text or piece.logprobs:
+                        yield _event(self.chunk([self.choice(piece.choice, piece.text, None, piece.logprobs)]))
                     if piece.finish:
                         yield _event(self.chunk([self.choice(piece.choice, None, piece.finish)]))
             if self.job.wants_usage:
@@ -168,6 +227,11 @@ class Answer:
         except ApiError as error:  # the status was sent already
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
+
+
+def _finite(logprob: float | None) -> float | None:
+    """JSON has no infinity; the API says -9999 for what cannot come."""
+    return logprob if logprob is None else max(logprob, -9999.0)
 
 
 def _event(value: Any) -> bytes:
@@ -248,17 +312,19 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
 
         job = read() if len(body) <= LONG else await asyncio.to_thread(read)
         run = engine.start(job, arrived)
-        answer = Answer(job, limits.model)
+        answer = Answer(job, limits.model, engine.tokenizer)
         if job.is_stream:
             return Stream(run, answer.events(run))
 
         async def collect() -> Response:
             texts, finishes = [""] * len(run.choices), [""] * len(run.choices)
+            logprobs: list[list[TokenLogprob]] = [[] for _ in run.choices]
             async with aclosing(run.pieces()) as pieces:
                 async for piece in pieces:
                     texts[piece.choice] += piece.text
+                    logprobs[piece.choice] += piece.logprobs
                     finishes[piece.choice] = piece.finish or ""
-            return JSONResponse(answer.whole(texts, finishes, run), headers={"X-Megalith-Requests": run.numbers})
+            return JSONResponse(answer.whole(texts, finishes, logprobs, run), headers={"X-Megalith-Requests": run.numbers})
 
         with run:
             return await _while_there(request.receive, collect())

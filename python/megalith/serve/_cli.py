@@ -32,6 +32,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _none_or_more(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, found {text}")
+    return value
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1e9:
@@ -95,6 +102,14 @@ def make_parser() -> argparse.ArgumentParser:
         default=30.0,
         metavar="S",
         help="so long requests may go on when the server stops; default: 30",
+    )
+
+    limits.add_argument(
+        "--logit-lines",
+        type=_none_or_more,
+        metavar="N",
+        help="rows of logits that requests with logprobs share, each as many as it may generate tokens; 0: there are no "
+        "logprobs; default: what 64 MiB hold, up to 4096",
     )
 
     other = parser.add_argument_group("other")
@@ -212,6 +227,9 @@ def _serve(parsed: argparse.Namespace) -> int:
             max_ends=256,
             seed=parsed.seed,
             idle_ms=parsed.idle_ms,
+            logit_lines=min((64 << 20) // (4 * program.vocabulary), 4096)
+            if parsed.logit_lines is None
+            else parsed.logit_lines,
             tokenizer=tokenizer,
         )
         try:
@@ -229,6 +247,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_k=top_k,
                 ends=session.options["max_ends"],
                 eos=len(program.eos),
+                logit_lines=session.options["logit_lines"],
             )
             engine = Engine(
                 session,

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._core import fault_text
 from .._errors import Error
-from .._session import AsyncGeneration, Event, Session
+from .._session import AsyncGeneration, Event, Logprob, Session
 from ..text import Tokenizer
 from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
@@ -59,12 +59,55 @@ class StopText:
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    token: int
+    begin: int
+    end: int
+    """Its text in that of the choice. Of a part of a character both are where the character begins."""
+    of: Logprob
+
+
+class LogprobQueue:
+    """Keeps what is told of tokens until their text is given."""
+
+    def __init__(self) -> None:
+        self.held: list[TokenLogprob] = []
+        self.made = self.given = 0
+        """Characters that tokens made, and those that were given of them."""
+
+    def push(self, token: int, text: str, of: Logprob) -> None:
+        self.held.append(TokenLogprob(token, self.made, self.made + len(text), of))
+        self.made += len(text)
+
+    def give(self, text: str) -> tuple[TokenLogprob, ...]:
+        """Those that end within what was given."""
+        self.given += len(text)
+        count = 0
+        while count < len(self.held) and self.held[count].end <= self.given:
+            count += 1
+        out, self.held = tuple(self.held[:count]), self.held[count:]
+        return out
+
+    def rest(self) -> tuple[TokenLogprob, ...]:
+        """All text was given. The last tokens may have none."""
+        out, self.held = tuple(self.held), []
+        return out
+
+    def cut(self) -> tuple[TokenLogprob, ...]:
+        """Nothing else is given: those that begin within it."""
+        out, self.held = tuple(each for each in self.held if each.begin < self.given), []
+        return out
+
+
+@dataclass(frozen=True)
 class Piece:
     """News of a choice. The last one has a `finish`."""
 
     choice: int
     text: str
     finish: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of tokens whose text was given with this piece, or with those before."""
 
 
 class Choice:
@@ -75,6 +118,7 @@ class Choice:
         self.tokens = 0
         self.stop = StopText(job.stop)
         self.pieces = engine.tokenizer.pieces()
+        self.logprobs = LogprobQueue()
         self.is_over = False
 
     async def run(self, put: Callable[[Piece | ApiError], None]) -> None:
@@ -100,9 +144,13 @@ class Choice:
                     metrics.next_token.observe((now - last) / len(event.tokens), len(event.tokens))
                 last = now
             text = ""
-            for token in event.tokens:  # one by one: what is cut does not depend on how they came
+            told: tuple[TokenLogprob, ...] = ()
+            for number, token in enumerate(event.tokens):  # one by one: what is cut does not depend on how they came
                 self.tokens += 1
-                text += self.stop.push(self.pieces.push(token))
+                made = self.pieces.push(token)
+                if event.logprobs:
+                    self.logprobs.push(token, made, event.logprobs[number])
+                text += self.stop.push(made)
                 if self.stop.found:
                     break
             if event.end and not self.stop.found:
@@ -110,14 +158,16 @@ class Choice:
                 text += self.stop.flush()
             if text:
                 self.engine.show(self.generation.number, text)
+                told = self.logprobs.give(text)
             if self.stop.found or event.end:
                 finish = "stop" if self.stop.found or event.end is None else self._finish(event)
                 self._end(finish)
                 self.generation._close()  # behind a stop text the engine would go on
-                put(Piece(self.index, text, finish))
+                told += self.logprobs.cut() if self.stop.found else self.logprobs.rest()
+                put(Piece(self.index, text, finish, told))
                 return
             if text:
-                put(Piece(self.index, text))
+                put(Piece(self.index, text, None, told))
         raise self.engine.stopping()
 
     def _finish(self, event: Event) -> str:
@@ -253,6 +303,7 @@ class Engine:
                     job.budgets[index // job.n],
                     seed=seed,
                     deadline_ms=round(1000 * self.request_timeout),
+                    logprobs=job.logprobs,
                     **job.settings,
                 )
                 choices.append(Choice(self, job, index, generation, arrived))
@@ -280,6 +331,10 @@ class Engine:
             return self._full(waiting)
         if kind == "live-stopped":
             return self.stopping()
+        if kind == "live-lines":  # drafts take some, too
+            return ApiError(
+                f"{error.first.message} (--logit-lines of this server)", param="max_tokens", code="too_many_logprobs"
+            )
         if kind in ("request-too-large", "request-too-long", "live-too-long"):
             return ApiError(error.first.message, param="max_tokens", code="context_length_exceeded")
         if kind.startswith(("request-", "live-")):

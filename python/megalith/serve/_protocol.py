@@ -15,6 +15,8 @@ MOST_CHOICES = 128
 """`n` times prompts"""
 MOST_STOPS = 16
 MOST_STOP_LENGTH = 256
+MOST_LOGPROBS = 20
+MOST_LOGPROBS_OF_COMPLETIONS = 5
 
 
 class ApiError(Exception):
@@ -58,6 +60,8 @@ class Limits:
     """Words that the tokens and sequences that end a request take together."""
     eos: int
     """How many tokens end a text."""
+    logit_lines: int = 0
+    """Rows of logits that requests with logprobs share."""
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Job:
     stop: list[str]
     is_stream: bool
     wants_usage: bool
+    logprobs: int | None = None
+    """Likeliest tokens that are told of each, beside its own logprob; None: no logprobs."""
     seeds: list[int | None] = field(default_factory=list)
     """By choice."""
 
@@ -174,7 +180,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "logit_bias": ({},),
-    "logprobs": (False,),
     "min_tokens": (0,),
     "modalities": (["text"],),
     "parallel_tool_calls": (True,),
@@ -190,16 +195,11 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "use_beam_search": (False,),
     "verbosity": (),
     "web_search_options": (),
 }
-_WHY = {
-    "logprobs": "the engine gives tokens, and no probabilities of them",
-    "top_logprobs": "the engine gives tokens, and no probabilities of them",
-    "prompt_logprobs": "the engine gives tokens, and no probabilities of them",
-}
+_WHY = {"prompt_logprobs": "only new tokens have logprobs"}
 
 
 def _refuse_what_is_not_done(fields: Fields) -> None:
@@ -224,6 +224,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if best_of != n:
         raise fields.wrong("best_of", "is not supported, but for the value of `n`", code="unsupported_parameter")
     _refuse_what_is_not_done(fields)
+    logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
     wants_usage = _read_stream_options(fields, is_stream)
     settings = _read_sampling(fields, limits)
@@ -257,7 +258,10 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
             "n", f"times {len(prompts)} prompts is more than the {MOST_CHOICES} choices that one call may ask for"
         )
     budgets = [_budget_of(prompt, prompt_name, budget, budget_name, limits) for prompt in prompts]
-    job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage)
+    if logprobs is not None:
+        for most in budgets:
+            _check_lines(most, budget_name, limits)
+    job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage, logprobs)
     job.seeds = [_seed_of(job, choice % n) for choice in range(len(prompts) * n)]
     return job
 
@@ -315,6 +319,33 @@ def _read_sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
                 )
         return nothing
     return settings
+
+
+def _read_logprobs(fields: Fields, is_chat: bool, limits: Limits) -> int | None:
+    if is_chat:
+        is_wanted, top = fields.boolean("logprobs"), fields.integer("top_logprobs", 0, 0, MOST_LOGPROBS)
+        if top and not is_wanted:
+            raise fields.wrong("top_logprobs", "needs `logprobs` to be true")
+        logprobs = top if is_wanted else None
+    else:
+        if fields.left.get("logprobs") is False:
+            fields.take("logprobs")
+        logprobs = fields.integer("logprobs", None, 0, MOST_LOGPROBS_OF_COMPLETIONS)
+    if logprobs is not None and limits.logit_lines == 0:
+        raise fields.wrong(
+            "logprobs", "is not supported: this server keeps no logits; see --logit-lines", code="unsupported_parameter"
+        )
+    return logprobs
+
+
+def _check_lines(budget: int, budget_name: str, limits: Limits) -> None:
+    if budget > limits.logit_lines:
+        raise ApiError(
+            f"with logprobs a request may generate {limits.logit_lines} tokens, and this one may {budget}: ask for fewer "
+            f"with `{budget_name}`, or start the server with greater --logit-lines",
+            param=budget_name,
+            code="too_many_logprobs",
+        )
 
 
 def _read_stop(fields: Fields) -> list[str]:
