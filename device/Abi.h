@@ -286,7 +286,7 @@ struct alignas(16) News {
 };
 /// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. Behind it
 /// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the
-/// first model; per metric two words.
+/// first model; per metric two words; per metric those of its increments.
 struct LiveState {
   unsigned ticks, written; ///< `written`: 1; 0: nothing was
   unsigned passes[2], rows[2];
@@ -324,10 +324,14 @@ struct RawTensor {
 /// RawTensor::type
 enum RawType : int { kRawBf16, kRawF16, kRawF32 };
 
+constexpr int kIncrements = 32;
+
 /// The kernel's one parameter. Its models stand last: the host has room for as many as there may be (HostParams), and
 /// a kernel takes the first bytes of that.
 template <int Models> struct LaunchParamsOf {
   int numRequests;
+  int increments; ///< 0, or of a live session: so many metrics there are, and behind them stand [metrics][kIncrements]
+                  ///< numbers: how often something added 0, 1, ... to one; the last of them: that or more
   // requests
   char *requests;    ///< RequestHeader and fields, manifest's requestBytes apart
   int *tokens;       ///< arena of all requests' tokens

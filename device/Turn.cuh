@@ -400,8 +400,13 @@ template <class Control> struct TurnOf : Binders {
   }
 
   template <class Metric> __device__ void count(Metric metric, int n) const {
-    if (laneId() == 0 && !fault)
+    if (laneId() == 0 && !fault) {
       atomicAdd(reinterpret_cast<u64 *>(p.metrics) + int(metric), u64((long long)n));
+      if (p.increments)
+        atomicAdd(reinterpret_cast<u64 *>(p.metrics) + p.increments + int(metric) * abi::kIncrements +
+                      min(max(n, 0), abi::kIncrements - 1),
+                  u64(1));
+    }
   }
   template <class Gauge> __device__ void trace(Gauge gauge, int value) const {
     if (laneId() == 0 && !fault) {

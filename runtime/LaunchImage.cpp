@@ -118,6 +118,7 @@ void LaunchImage::addTable(const RingLayout &layout) {
   add(MEMBER(inputs), entries * layout.inputWords * sizeof(int), LaunchBuffer::Unwritten);
   add(MEMBER(eos), entries * layout.endWords * sizeof(int), LaunchBuffer::Unwritten);
   addControl();
+  params.increments = static_cast<int>(manifest->metrics.size());
   abi::HostSide side = {};
   side.coming = 1;
   side.initialState = static_cast<int>(manifest->initialState);
@@ -271,8 +272,8 @@ void LaunchImage::addReducing(int entries) {
 void LaunchImage::addResults() {
   add(MEMBER(sync), abi::kSyncWords * sizeof(unsigned), LaunchBuffer::Zero);
   add(MEMBER(stop), sizeof(abi::StopRecord), LaunchBuffer::Zero).fetch = true;
-  add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
-      true;
+  const size_t metrics = manifest->metrics.size() * (params.increments ? 1 + abi::kIncrements : 1);
+  add(MEMBER(metrics), std::max<size_t>(1, metrics) * sizeof(long long), LaunchBuffer::Zero).fetch = true;
   add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
   params.ticksPerLaunch = how.ticksPerLaunch || how.control == Control::Resident ? int(how.ticksPerLaunch) : 1;
   if (params.ticksPerLaunch > 0)

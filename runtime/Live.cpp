@@ -28,8 +28,8 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.orderSlots = static_cast<int>(std::bit_ceil(3u * static_cast<unsigned>(table.entries)));
   out.orders = take(out.orderSlots * sizeof(abi::Order));
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
-  out.state =
-      take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size()));
+  out.state = take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords +
+                        2 * m.metrics.size() * (1 + abi::kIncrements)));
   out.lineMarks = take(4 * static_cast<size_t>(table.logitLines));
   out.mailboxBytes = upTo(
       out.descriptorBytes + sizeof(abi::Settings) + 4 * (size_t(out.endWords) + out.inputWords + out.tokenWords), 128);
@@ -218,6 +218,9 @@ LiveView HostRings::view() const {
   }
   for (size_t i = 0; i < manifest.metrics.size(); ++i)
     out.metrics.push_back(nextLong());
+  for (size_t i = 0; i < manifest.metrics.size(); ++i)
+    for (int64_t &times : out.increments.emplace_back(abi::kIncrements))
+      times = nextLong();
   return out;
 }
 

@@ -66,7 +66,8 @@ struct LiveView {
     int64_t promptTokens, generated, kvTokens;
   };
   std::vector<Slot> slots;
-  std::vector<int64_t> metrics; ///< in the manifest's order
+  std::vector<int64_t> metrics;                 ///< in the manifest's order
+  std::vector<std::vector<int64_t>> increments; ///< of each
 };
 
 /// The host's side of the rings. One thread, but for view().

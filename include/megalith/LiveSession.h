@@ -101,9 +101,11 @@ struct LiveStats {
   int64_t generatedTokens = 0;
   std::map<std::string, uint64_t> ended;  ///< requests, by finish
   std::map<std::string, int64_t> metrics; ///< of the pipeline
-  int64_t launches = 0;                   ///< of the kernel
-  bool launched = false;                  ///< a kernel is on the device now
-  size_t deviceBytes = 0, hostBytes = 0;  ///< of the table and the rings
+  /// Of each metric: how often a `count` of a stage added 0, 1, ... 30 to it (or less than 0: as 0), and 31 or more.
+  std::map<std::string, std::vector<int64_t>> increments;
+  int64_t launches = 0;                  ///< of the kernel
+  bool launched = false;                 ///< a kernel is on the device now
+  size_t deviceBytes = 0, hostBytes = 0; ///< of the table and the rings
 };
 
 /// All functions may be called on any thread, and at the same time.

@@ -5,11 +5,14 @@
 //===----------------------------------------------------------------------===//
 #include "Live.h"
 #include "State.h"
+#include "megalith/Reference/Executor.h"
 #include "runtime/Live.h"
 #include <atomic>
 #include <sys/prctl.h>
 
 namespace megalith::api {
+
+static_assert(abi::kIncrements == reference::LiveIncrements);
 
 namespace {
 
@@ -286,8 +289,10 @@ void LiveKernel::stats(LiveStats &stats) const {
       continue;
     slot = {entries[of.entry].number, m.stateName(of.state), of.promptTokens, of.generated, of.kvTokens};
   }
-  for (size_t i = 0; i < m.metrics.size(); ++i)
+  for (size_t i = 0; i < m.metrics.size(); ++i) {
     stats.metrics[m.metrics[i]] = view.metrics[i];
+    stats.increments[m.metrics[i]] = view.increments[i];
+  }
 }
 
 } // namespace

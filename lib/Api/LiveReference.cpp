@@ -151,6 +151,7 @@ public:
     stats.passes = standing.passes;
     stats.rows = standing.rows;
     stats.metrics = standing.metrics;
+    stats.increments = standing.increments;
   }
 
 private:

@@ -139,6 +139,10 @@ Control::Flow Control::runOp(const Operation &op) {
     break;
   case Op::CountAdd:
     machine.metrics[op.name] += operand(op, 0).i;
+    if (machine.options.live) {
+      std::vector<int64_t> &times = machine.increments.at(op.name);
+      ++times[std::clamp<int64_t>(operand(op, 0).i, 0, std::ssize(times) - 1)];
+    }
     break;
   case Op::Trace:
     r.gauges[op.name] = isF32(op.operands[0]) ? double(operand(op, 0).f) : double(operand(op, 0).i);

@@ -149,6 +149,7 @@ void Machine::tellStanding(int64_t ticks) {
     standing.pools.push_back(
         {program.pools[i].name, program.pools[i].pages, program.pools[i].pages - std::ssize(pools[i].free)});
   standing.metrics = metrics;
+  standing.increments = increments;
   standing.ticks = ticks;
   standing.passes = out.passes;
   standing.rows = out.rows;

@@ -149,6 +149,7 @@ public:
   int32_t seated = 0; ///< of the snapshot: requests that hold a slot
   int64_t nowMs = 0;  ///< of the tick: milliseconds of the host's clock
   std::map<std::string, int64_t> metrics;
+  std::map<std::string, std::vector<int64_t>> increments; ///< of a live run: how often a metric grew by how much
 
 private:
   /// Makes a request one of the run, which it has not arrived in.

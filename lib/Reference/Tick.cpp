@@ -34,8 +34,10 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
       throw NotExecutable("pool `" + info.name + "` has no model of that name");
     models.push_back(std::make_unique<TensorModel>(module, *model, weights, info.pages, info.pageTokens));
   }
-  for (const ir::Operation *op : module.all(ir::Op::Metric))
+  for (const ir::Operation *op : module.all(ir::Op::Metric)) {
     metrics[op->name] = 0;
+    increments[op->name].resize(LiveIncrements);
+  }
   for (size_t i = 0; i < inputs.size(); ++i)
     add(static_cast<int64_t>(i), inputs[i]);
   out.trace.pipeline = module.root.name;

@@ -168,6 +168,14 @@ nb::dict dictOf(const LiveStats &stats) {
   for (const auto &[name, value] : stats.metrics)
     metrics[text(name)] = value;
   out["metrics"] = metrics;
+  nb::dict increments;
+  for (const auto &[name, times] : stats.increments) {
+    nb::list list;
+    for (int64_t each : times)
+      list.append(each);
+    increments[text(name)] = list;
+  }
+  out["increments"] = increments;
   out["launches"] = stats.launches;
   out["launched"] = stats.launched;
   out["device_bytes"] = stats.deviceBytes;

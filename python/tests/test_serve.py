@@ -592,6 +592,11 @@ def test_metrics(served, client):
     assert rise("vllm:time_per_output_token_seconds_count") == rise("vllm:inter_token_latency_seconds_count")
     assert rise("vllm:spec_decode_num_draft_tokens_total") >= rise("vllm:spec_decode_num_accepted_tokens_total") > 0
     assert rise("vllm:spec_decode_num_draft_tokens_total") == rise('megalith:pipeline_total{metric="tokens_proposed"}')
+    by_place = [
+        rise(f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{place}"}}') for place in range(31)
+    ]
+    assert sum(by_place) == rise("vllm:spec_decode_num_accepted_tokens_total")  # no block is longer here
+    assert rise("vllm:spec_decode_num_drafts_total") >= by_place[0] > 0 and by_place == sorted(by_place, reverse=True)
     assert (
         after["vllm:num_requests_running"]
         == after["vllm:num_requests_waiting"]

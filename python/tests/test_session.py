@@ -235,6 +235,7 @@ def test_stats(session, expected):
     assert len(stats["slots"]) == 8 and all(slot["request"] is None for slot in stats["slots"])
     assert [(pool["model"], pool["pages"], pool["used"]) for pool in stats["pools"]] == [("target", 512, 0)]
     assert stats["metrics"]["tokens_committed"] == 12
+    assert sum(by * times for by, times in enumerate(stats["increments"]["tokens_committed"])) == 12
 
 
 def test_draws_are_those_of_a_batch(kernel, session):

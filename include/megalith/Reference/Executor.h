@@ -42,6 +42,9 @@ struct RequestEnd {
   int64_t passes = 0, rows = 0; ///< that it took part in, that it fed
 };
 
+/// By how much a metric of a live run grew is counted up to here: by 0, 1, ... and by one less than this or more.
+constexpr size_t LiveIncrements = 32;
+
 /// The host of a run that goes on: requests come while it runs, and all that becomes of them is told at once. Times are
 /// milliseconds of its clock. It is called from the thread of the run.
 struct LiveHost {
@@ -69,6 +72,7 @@ struct LiveHost {
     std::vector<Slot> slots;
     std::vector<Pool> pools;
     std::map<std::string, int64_t> metrics;
+    std::map<std::string, std::vector<int64_t>> increments; ///< as LiveStats has them
     int64_t ticks = 0, passes = 0, rows = 0;
   };
   virtual ~LiveHost() = default;

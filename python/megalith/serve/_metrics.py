@@ -115,6 +115,16 @@ def render(model: str, metrics: Metrics, stats: Mapping[str, Any]) -> str:
         if key in counters:
             what = "were drafted" if name == "draft" else "were accepted"
             page.one(f"vllm:spec_decode_num_{name}_tokens_total", "counter", f"Tokens that {what}.", counters[key])
+    increments = stats["increments"]
+    if drafts := increments.get("tokens_proposed"):
+        page.one("vllm:spec_decode_num_drafts_total", "counter", "Blocks of drafted tokens.", sum(drafts[1:]))
+    if blocks := increments.get("tokens_accepted"):
+        page.add(
+            "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+            "counter",
+            "Blocks of which the token at this position was accepted.",
+            [(sum(blocks[place + 1 :]), {"position": str(place)}) for place in range(len(blocks) - 1)],
+        )
 
     page.add(
         "megalith:pipeline_total",

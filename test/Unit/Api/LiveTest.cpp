@@ -714,6 +714,17 @@ TEST_P(LiveLogprobs, AreThoseOfTheLogitsOfARun) {
     else
       expectLogprobs(heard.of[i], results->requests[i], logprobsOf(i));
   }
+  // No increment is so large here that it is not counted by itself.
+  const LiveStats stats = session.stats();
+  EXPECT_GT(stats.metrics.at("tokens_committed"), 0);
+  for (const auto &[name, value] : stats.metrics) {
+    const std::vector<int64_t> &times = stats.increments.at(name);
+    ASSERT_EQ(times.size(), 32u);
+    int64_t sum = 0;
+    for (size_t by = 0; by < times.size(); ++by)
+      sum += static_cast<int64_t>(by) * times[by];
+    EXPECT_EQ(sum, value) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LiveLogprobs,
