@@ -376,7 +376,8 @@ const TracePass *Machine::replayResults(TracePass &pass, const PassOutput &outpu
 const std::vector<float> *Running::nextLogits() const {
   const KvShare &share = kv[0];
   for (const auto &[place, line] : logits) {
-    if (place >= static_cast<int64_t>(share.fed.size()))
+    // What a live session is told of stands on rows that were kept, or may still be.
+    if (place >= (keepLogits ? share.end : std::ssize(share.fed)))
       continue;
     // The row of the last token, on a path of the tokens before it.
     int64_t on = place, position = static_cast<int64_t>(tokens.size()) - 1;

@@ -734,6 +734,21 @@ INSTANTIATE_TEST_SUITE_P(All, LiveLogprobs,
                                            std::tuple("speculative_lookup.yaml", Device::Cpu),
                                            std::tuple("token_tree_lookup.yaml", Device::Cpu)));
 
+/// A canvas is no prediction of its tokens: it is filled in any order, and nothing of it is kept.
+TEST(Live, TokensThatNoRowPredictedHaveNoLogprobs) {
+  const Kernel kernel = loaded(compiled("canvas_refinement.yaml", {{"slots", "2"}}));
+  LiveSession session = opened(kernel, {.logitLines = 1000});
+  ASSERT_TRUE(session.submit(request(12), 0, 0ms, 1));
+  ASSERT_TRUE(session.stop());
+  Heard heard;
+  listen(session, heard);
+  ASSERT_EQ(heard.of[0].logprobs.size(), 12u);
+  for (const LiveLogprob &told : heard.of[0].logprobs) {
+    EXPECT_FALSE(told.logprob);
+    EXPECT_TRUE(told.likeliest.empty());
+  }
+}
+
 /// Requests wait for lines on the host: those that need none go past them, and they go in their order.
 TEST(Live, RequestsWaitForLinesOfLogits) {
   const Kernel kernel = loaded(serving());
