@@ -34,6 +34,10 @@ struct LiveOptions {
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. Waiting for the host is
                                ///< no standstill. A GPU's
   int64_t idleMs = 10000;      ///< the kernel ends when nothing was to do for so long; below 0: never
+  /// Keeps a trace, which trace() gives: so many bytes of memory for ticks, of the device where a kernel runs there,
+  /// and of the host for requests. 0: none; else from 4096 to 2^34. The session goes on when it is full, without a
+  /// trace.
+  size_t trace = 0;
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 };
 
@@ -91,6 +95,13 @@ struct LiveStats {
   size_t deviceBytes = 0, hostBytes = 0;  ///< of the table and the rings
 };
 
+/// What a session did, as the files of a run: `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with the
+/// session's `seed`, goes through all of it again and checks it.
+struct SessionTrace {
+  std::string trace;    ///< of docs/trace.md
+  std::string requests; ///< that arrived, in their order, as the kernel saw them
+};
+
 /// All functions may be called on any thread, and at the same time.
 class MEGALITH_API LiveSession {
 public:
@@ -120,6 +131,8 @@ public:
   /// Whether the session was stopped (or failed), and next() has given out all.
   bool done() const;
   LiveStats stats() const;
+  /// Of a session with LiveOptions::trace that was stopped. Else, and where it did not fit: `live-trace`.
+  Expected<SessionTrace> trace() const;
   const LiveOptions &options() const; ///< with the `maxTokens` that was chosen
 
   struct State;

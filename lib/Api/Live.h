@@ -62,6 +62,7 @@ public:
   /// Waits until the executor has ended.
   Status wait();
   bool done() const;
+  bool isOver() const; ///< wait() does not wait
   /// Fills in what the host's half knows.
   void count(LiveStats &stats) const;
 
@@ -130,6 +131,8 @@ struct LiveExecutor {
   virtual void run(LiveQueue &queue) = 0;
   /// Fills in what the executor knows: slots, pools, ticks, passes, rows, metrics, launches, bytes.
   virtual void stats(LiveStats &stats) const = 0;
+  /// Behind run(), of a session that keeps one.
+  virtual Expected<SessionTrace> trace() const = 0;
 };
 
 /// The executor of a kernel's device. Null when it has none, or cannot do what the options say: reports it.
