@@ -163,8 +163,7 @@ Expected<SessionTrace> LiveTrace::texts(Trace trace, const ir::Module &module) c
     // A kernel has those without a slot in the order of its table.
     const auto seated = std::partition_point(tick.slots.begin(), tick.slots.end(),
                                              [](const TraceSlot &slot) { return slot.slot >= 0; });
-    std::sort(seated, tick.slots.end(),
-              [](const TraceSlot &a, const TraceSlot &b) { return a.request < b.request; });
+    std::sort(seated, tick.slots.end(), [](const TraceSlot &a, const TraceSlot &b) { return a.request < b.request; });
     std::sort(tick.faults.begin(), tick.faults.end(),
               [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
   }

@@ -47,6 +47,16 @@ class End:
 
 
 @dataclass(frozen=True)
+class SessionTrace:
+    """What a session did, as two files of JSON lines. `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with
+    the session's `seed`, goes through all of it again and checks it."""
+
+    trace: str
+    requests: str
+    """That arrived, in their order, as the kernel saw them."""
+
+
+@dataclass(frozen=True)
 class Event:
     """What is new of one request. The last one has an `end`."""
 
@@ -323,6 +333,8 @@ class Session:
     seed        of random numbers, beside each request's own
     watchdog    ends a kernel in which nothing moves for so many seconds; 0: never
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
+    trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
+                there, and of the host for requests. 0: none
     tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none
     progress    called with what is being done
     """
@@ -339,6 +351,7 @@ class Session:
         seed: int = 0,
         watchdog: float = 10.0,
         idle_ms: int = 10000,
+        trace: int = 0,
         tokenizer: Any = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -354,6 +367,7 @@ class Session:
             "seed": seed,
             "watchdog": float(watchdog),
             "idle_ms": idle_ms,
+            "trace": trace,
             "progress": progress,
         }
         self._core = _core.open_live(kernel._core, options)
@@ -571,6 +585,11 @@ class Session:
         """The session as it stands: requests waiting and running, slots with their states, pools, counts since it
         opened. docs/python.md of the project lists the members."""
         return self._core.stats()
+
+    def trace(self) -> SessionTrace:
+        """What a session that was opened with `trace` did, when it was stopped. Raises `megalith.Error` (`live-trace`)
+        where there is none, or where it did not fit."""
+        return SessionTrace(*self._core.trace())
 
     def __enter__(self) -> Session:
         return self

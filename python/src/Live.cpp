@@ -36,6 +36,7 @@ LiveOptions optionsOf(nb::dict from) {
   read(from, "seed", out.seed);
   read(from, "watchdog", out.watchdogSeconds);
   read(from, "idle_ms", out.idleMs);
+  read(from, "trace", out.trace);
   read(from, "progress", out.progress);
   return out;
 }
@@ -182,6 +183,11 @@ void bindLive(nb::module_ &module) {
            })
       .def("done", [](Live &live) { return released([&] { return live.session.done(); }); })
       .def("stats", [](Live &live) { return dictOf(released([&] { return live.session.stats(); })); })
+      .def("trace",
+           [](Live &live) {
+             const SessionTrace trace = take(released([&] { return live.session.trace(); }));
+             return nb::make_tuple(text(trace.trace), text(trace.requests));
+           })
       .def("options", [](Live &live) {
         const LiveOptions &options = live.session.options();
         nb::dict out;
@@ -193,6 +199,7 @@ void bindLive(nb::module_ &module) {
         out["seed"] = options.seed;
         out["watchdog"] = options.watchdogSeconds;
         out["idle_ms"] = options.idleMs;
+        out["trace"] = options.trace;
         return out;
       });
 }

@@ -19,9 +19,7 @@ static Program compiled(const char *pipeline, std::vector<std::pair<std::string,
   EXPECT_TRUE(program) << program.errors().text();
   return *program;
 }
-static Program serving() {
-  return compiled("priority_serving.yaml", {{"slots", "2"}, {"kv_pages", "64"}});
-}
+static Program serving() { return compiled("priority_serving.yaml", {{"slots", "2"}, {"kv_pages", "64"}}); }
 
 static Kernel loaded(const Program &program, Device device) {
   auto kernel = Kernel::load(program, {.device = device});
@@ -153,7 +151,9 @@ TEST(LiveTrace, ChangesOfTheTraceAreFound) {
   const SessionTrace made = lived(kernel, 3, 4, {.places = 5, .trace = 16 << 20});
   const Trace trace = parsed(made);
   ASSERT_EQ(replayed(program, kernel, made, 0), "");
-  const auto found = [&](const Trace &changed) { return replayed(program, kernel, {formatTrace(changed), made.requests}, 0); };
+  const auto found = [&](const Trace &changed) {
+    return replayed(program, kernel, {formatTrace(changed), made.requests}, 0);
+  };
   EXPECT_FOUND(replayed(program, kernel, made, 1), "seed: 1 against 0");
 
   Trace changed = trace; // the clock, where it has an effect
@@ -279,7 +279,7 @@ TEST(LiveTrace, OfAKernel) {
   }
   {
     LiveSession session = opened(kernel, {.trace = 4096});
-    ASSERT_TRUE(session.submit(request(30)));
+    ASSERT_TRUE(session.submit(request(60)));
     ASSERT_TRUE(session.stop());
     EXPECT_FOUND(session.trace().errors().text(), "it does not fit into 4096 bytes of memory");
   }
