@@ -92,7 +92,7 @@ struct LiveStats {
   std::map<std::string, int64_t> metrics; ///< of the pipeline
   int64_t launches = 0;                   ///< of the kernel
   bool launched = false;                  ///< a kernel is on the device now
-  size_t deviceBytes = 0, hostBytes = 0;  ///< of the table and the rings
+  size_t deviceBytes = 0, hostBytes = 0;  ///< of the table and the rings; on the device of the trace, too
 };
 
 /// What a session did, as the files of a run: `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with the
