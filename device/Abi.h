@@ -30,20 +30,20 @@ struct RequestHeader {
   int numTokens; ///< prompt and generated
   int generated;
   int maxNewTokens;
-  signed char eosSeen;    ///< 1: an EOS was appended, or the last token of a stop sequence
-  signed char served;     ///< 1 between the pass and its after part
-  short stopCount;        ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
-  int eosBegin, eosCount; ///< range of LaunchParams::eos
-  int waitingSite;        ///< call site it waits at; -1: none
-  int waitingSince;       ///< tick of the issue
-  int callCount;          ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
-  int passes;             ///< passes it had rows in
-  int rows;               ///< rows it fed
-  int stateBefore;        ///< at the start of the tick; the device sets it
-  int number;             ///< in the order of arrival
-  int firstLine;          ///< of a live session: 1 + its first line of LaunchParams::logits; 0: it has none
-  long long timeBegin;    ///< offset of its records in LaunchParams::times
-  long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
+  signed char eosSeen;     ///< 1: an EOS was appended, or the last token of a stop sequence
+  signed char served;      ///< 1 between the pass and its after part
+  signed char stateBefore; ///< at the start of the tick; the device sets it
+  signed char stopCount;   ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
+  int eosBegin, eosCount;  ///< range of LaunchParams::eos
+  int waitingSite;         ///< call site it waits at; -1: none
+  int waitingSince;        ///< tick of the issue
+  int callCount;           ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
+  int passes;              ///< passes it had rows in
+  int rows;                ///< rows it fed
+  int number;              ///< in the order of arrival
+  int firstLine;           ///< of a live session: 1 + its first line of LaunchParams::logits; 0: it has none
+  long long timeBegin;     ///< offset of its records in LaunchParams::times
+  long long tokenBegin;    ///< offset of its tokens in LaunchParams::tokens
 };
 
 /// A request's part of a pool.

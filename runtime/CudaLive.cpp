@@ -76,6 +76,14 @@ public:
     return stopOf(engine.info, stop);
   }
 
+  Failure read(size_t member, void *to, size_t bytes, size_t offset) override {
+    if (bytes == 0)
+      return std::nullopt;
+    if (Failure failed = memoryOf(member).copyTo(*engine.stream, to, bytes, offset))
+      return failed;
+    return engine.stream->synchronize();
+  }
+
 private:
   /// As the last launch left it; zeros before.
   abi::Stats statsRead() const {

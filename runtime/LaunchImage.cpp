@@ -211,7 +211,8 @@ void LaunchImage::addControl() {
 static_assert(abi::kMostHostEvents == MostHostEvents);
 
 void LaunchImage::addHost() {
-  if (!manifest->host && !hasHostSide(asked))
+  // A trace of a live session has a clock, whatever its requests are.
+  if (!manifest->host && !hasHostSide(asked) && !(how.host && !how.host->clock.empty()))
     return;
   const HostScript script = how.host ? *how.host : hostScript(asked);
   abi::HostSide side = {};

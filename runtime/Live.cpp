@@ -1,6 +1,9 @@
 #include "runtime/Live.h"
 #include "megalith/Checkpoint/Inputs.h"
+#include "runtime/TraceDecoder.h"
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 
 namespace megalith::runtime {
@@ -83,7 +86,7 @@ void writeRequest(const Manifest &manifest, const Request &request, int number, 
     header.eosCount = static_cast<int>(request.eos->size());
     ends.insert(ends.end(), request.eos->begin(), request.eos->end());
   }
-  header.stopCount = static_cast<short>(request.stop.size());
+  header.stopCount = static_cast<signed char>(request.stop.size());
   for (const std::vector<int32_t> &sequence : request.stop) {
     ends.push_back(static_cast<int>(sequence.size()));
     ends.insert(ends.end(), sequence.begin(), sequence.end());
@@ -113,6 +116,63 @@ void HostMemory::storeRelease(uint32_t *at, uint32_t value) { __atomic_store_n(a
 uint32_t HostMemory::loadRelaxed(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 void HostMemory::read(void *to, const void *at, size_t bytes) { std::memcpy(to, at, bytes); }
 void HostMemory::write(void *at, const void *from, size_t bytes) { std::memcpy(at, from, bytes); }
+
+// --- the trace
+
+#define AT(name) offsetof(abi::HostParams, name)
+
+/// As the last tick that counts left it. What the host did behind that is in no trace.
+static Outcome<TraceRequest> openOne(LiveRun &run, int entry, int number) {
+  const Manifest &m = run.manifest();
+  std::vector<char> descriptor(m.requestBytes);
+  if (Failure failed = run.read(AT(requests), descriptor.data(), descriptor.size(), entry * descriptor.size()))
+    return *failed;
+  abi::RequestHeader header;
+  std::memcpy(&header, descriptor.data(), sizeof(header));
+  if (header.number != number || header.stateBefore < 0)
+    return TraceRequest();
+  if (header.state != header.stateBefore) {
+    header.state = header.stateBefore;
+    header.fault = 0;
+  }
+  TraceRequest out = endOf(m, header);
+  const int words = run.layout().tokenWords, prompt = std::clamp(header.promptLen, 0, words);
+  out.tokens.resize(std::clamp(header.generated, 0, words - prompt));
+  const size_t first = static_cast<size_t>(entry) * words + prompt;
+  if (Failure failed = run.read(AT(tokens), out.tokens.data(), 4 * out.tokens.size(), 4 * first))
+    return *failed;
+  return out;
+}
+
+Outcome<LiveRecord> recordOf(LiveRun &run, const std::vector<std::pair<int, int>> &open) {
+  const Manifest &m = run.manifest();
+  abi::Stats stats = {};
+  if (Failure failed = run.read(AT(stats), &stats, sizeof(stats)))
+    return *failed;
+  LiveRecord out;
+  out.dropped = stats.traceDropped;
+  if (out.dropped > 0)
+    return out;
+  std::vector<unsigned> words(static_cast<size_t>(std::max(0ll, stats.traceWords)));
+  if (Failure failed = run.read(AT(trace), words.data(), 4 * words.size()))
+    return *failed;
+  auto trace = decodeTrace(m, words.data(), words.size());
+  if (!trace)
+    return trace.error;
+  out.trace = std::move(*trace.value);
+  std::vector<long long> metrics(m.metrics.size());
+  if (Failure failed = run.read(AT(metrics), metrics.data(), sizeof(long long) * metrics.size()))
+    return *failed;
+  for (size_t i = 0; i < metrics.size(); ++i)
+    out.trace.metrics[m.metrics[i]] = metrics[i];
+  for (const auto &[entry, number] : open) {
+    auto one = openOne(run, entry, number);
+    if (!one)
+      return one.error;
+    out.open.push_back(std::move(*one.value));
+  }
+  return out;
+}
 
 // --- the host's side of the rings
 

@@ -141,10 +141,22 @@ public:
   /// Behind Ended: set when the watchdog stopped the kernel.
   virtual std::optional<RunOutcome::Stop> stopped() = 0;
   virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
+  /// Reads of the buffer that a member of abi::HostParams points to. No launch is under way.
+  virtual Failure read(size_t member, void *to, size_t bytes, size_t offset = 0) = 0;
 
 protected:
   RingLayout ringLayout;
 };
+
+/// What a session with a trace leaves.
+struct LiveRecord {
+  Trace trace;         ///< ticks and metrics. Requests have their numbers, those without a slot stand in no order
+  int64_t dropped = 0; ///< records that did not fit
+  std::vector<TraceRequest> open; ///< how those stand that recordOf() is asked for. Without a state: it never arrived
+};
+/// `open`: entries of the table, and the numbers of the requests in them, whose end the host was not told. No launch is
+/// under way.
+Outcome<LiveRecord> recordOf(LiveRun &run, const std::vector<std::pair<int, int>> &open);
 
 } // namespace megalith::runtime
 #endif

@@ -37,6 +37,10 @@ struct LiveOptions {
   /// Rows of logits in memory of the host, one for each token that requests with logprobs may still generate: such a
   /// one waits until there are as many as its budget. Each is a vocabulary of floats. 0: no request may ask for them.
   int64_t logitLines = 0;
+  /// Keeps a trace, which trace() gives: so many bytes of memory for ticks, of the device where a kernel runs there,
+  /// and of the host for requests. 0: none; else from 4096 to 2^34. The session goes on when it is full, without a
+  /// trace.
+  size_t trace = 0;
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 };
 
@@ -105,7 +109,14 @@ struct LiveStats {
   std::map<std::string, std::vector<int64_t>> increments;
   int64_t launches = 0;                  ///< of the kernel
   bool launched = false;                 ///< a kernel is on the device now
-  size_t deviceBytes = 0, hostBytes = 0; ///< of the table and the rings
+  size_t deviceBytes = 0, hostBytes = 0; ///< of the table and the rings; on the device of the trace, too
+};
+
+/// What a session did, as the files of a run: `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with the
+/// session's `seed`, goes through all of it again and checks it.
+struct SessionTrace {
+  std::string trace;    ///< of docs/trace.md
+  std::string requests; ///< that arrived, in their order, as the kernel saw them
 };
 
 /// All functions may be called on any thread, and at the same time.
@@ -138,6 +149,8 @@ public:
   /// Whether the session was stopped (or failed), and next() has given out all.
   bool done() const;
   LiveStats stats() const;
+  /// Of a session with LiveOptions::trace that was stopped. Else, and where it did not fit: `live-trace`.
+  Expected<SessionTrace> trace() const;
   const LiveOptions &options() const; ///< with the `maxTokens` that was chosen
 
   struct State;

@@ -291,8 +291,9 @@ typedef struct megalith_live_options {
   uint32_t seed;           /**< of random numbers, beside each request's own */
   double watchdog_seconds; /**< 0: 10; negative: never */
   int64_t idle_ms;         /**< the kernel ends when nothing was to do for so long; 0: 10000; negative: never */
+  size_t trace;            /**< keeps a trace, of so many bytes for ticks and as many for requests; 0: none */
 } megalith_live_options;
-#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 0, 0, 0, 0, 0, 0, 0, 0}
+#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** The kernel is the session's until it is stopped. */
 MEGALITH_EXPORT megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
@@ -376,6 +377,17 @@ typedef struct megalith_stats {
 MEGALITH_EXPORT megalith_code megalith_live_stats(const megalith_live *session, const megalith_stats **out,
                                                   megalith_errors **errors);
 MEGALITH_EXPORT void megalith_stats_free(const megalith_stats *stats);
+
+/** What a session did, as two files of JSON lines. `megalith run PIPELINE --requests R.jsonl --replay T.jsonl` goes
+ * through it again and checks it. */
+typedef struct megalith_live_trace {
+  const char *trace;
+  const char *requests; /**< that arrived, in their order, as the kernel saw them */
+} megalith_live_trace;
+/** Of a session with `trace` that was stopped. *out is the caller's, until megalith_live_trace_free. */
+MEGALITH_EXPORT megalith_code megalith_live_take_trace(const megalith_live *session, const megalith_live_trace **out,
+                                                       megalith_errors **errors);
+MEGALITH_EXPORT void megalith_live_trace_free(const megalith_live_trace *trace);
 
 #ifdef __cplusplus
 }

@@ -56,6 +56,15 @@ struct HeldEvent : megalith_live_event {
   }
 };
 
+struct HeldTrace : megalith_live_trace {
+  const SessionTrace texts;
+
+  explicit HeldTrace(SessionTrace given) : texts(std::move(given)) {
+    trace = texts.trace.c_str();
+    requests = texts.requests.c_str();
+  }
+};
+
 struct HeldStats : megalith_stats {
   LiveStats stats;
   std::vector<megalith_live_slot> heldSlots;
@@ -506,6 +515,7 @@ megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_l
       how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
     if (given.idle_ms)
       how.idleMs = given.idle_ms;
+    how.trace = given.trace;
     auto session = LiveSession::open(kernel->kernel, how);
     if (!session)
       return failed(session.errors(), errors);
@@ -580,5 +590,23 @@ megalith_code megalith_live_stats(const megalith_live *session, const megalith_s
 }
 
 void megalith_stats_free(const megalith_stats *stats) { delete static_cast<const HeldStats *>(stats); }
+
+megalith_code megalith_live_take_trace(const megalith_live *session, const megalith_live_trace **out,
+                                       megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!session)
+      return MEGALITH_BAD_ARGUMENT;
+    auto trace = session->session.trace();
+    if (!trace)
+      return failed(trace.errors(), errors);
+    *out = new HeldTrace(std::move(*trace));
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_live_trace_free(const megalith_live_trace *trace) { delete static_cast<const HeldTrace *>(trace); }
 
 } // extern "C"

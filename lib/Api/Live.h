@@ -82,6 +82,7 @@ public:
   /// Waits until the executor has ended.
   Status wait();
   bool done() const;
+  bool isOver() const; ///< wait() does not wait
   /// Fills in what the host's half knows.
   void count(LiveStats &stats) const;
 
@@ -159,6 +160,8 @@ struct LiveExecutor {
   virtual void stats(LiveStats &stats) const = 0;
   /// Lines of logits that a request with logprobs needs beside those of its new tokens.
   virtual int64_t moreLines() const { return 0; }
+  /// Behind run(), of a session that keeps one.
+  virtual Expected<SessionTrace> trace() const = 0;
 };
 
 /// The executor of a kernel's device. Null when it has none, or cannot do what the options say: reports it.

@@ -4,6 +4,7 @@
 // that wait, reads the news, and launches the kernel again when there is work behind its rest.
 //===----------------------------------------------------------------------===//
 #include "Live.h"
+#include "LiveTrace.h"
 #include "State.h"
 #include "megalith/Reference/Executor.h"
 #include "runtime/Live.h"
@@ -22,7 +23,8 @@ using std::chrono::milliseconds;
 class LiveKernel : public LiveExecutor {
 public:
   LiveKernel(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options)
-      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources), entries(options.places) {
+      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources), entries(options.places),
+        record(options.trace) {
     for (int i = static_cast<int>(options.places); i > 0; --i)
       freeEntries.push_back(i - 1);
   }
@@ -37,6 +39,8 @@ public:
     runtime::RunOptions how;
     how.seed = options.seed;
     how.watchdogSeconds = options.watchdogSeconds;
+    how.trace = options.trace > 0;
+    how.traceBytes = options.trace;
     std::unique_lock<std::mutex> lock(cpuMutex(), std::defer_lock);
     if (kernel->cpu)
       lock.lock();
@@ -55,6 +59,7 @@ public:
   void run(LiveQueue &queue) override;
   void stats(LiveStats &stats) const override;
   int64_t moreLines() const override { return manifest().draftLines / std::max<int64_t>(1, manifest().slots); }
+  Expected<SessionTrace> trace() const override;
 
 private:
   struct Entry {
@@ -75,6 +80,7 @@ private:
   bool readNews(LiveQueue &queue);
   std::optional<Messages> launch();
   std::optional<Messages> look();
+  std::optional<Messages> readTrace();
   Messages failure(const runtime::RuntimeError &error) const {
     SourceFiles none;
     Diagnostics diags(none);
@@ -99,6 +105,8 @@ private:
   size_t deviceBytes = 0, hostBytes = 0;
   std::atomic<int64_t> launches = 0;
   std::atomic<bool> launched = false;
+  LiveTrace record;
+  runtime::LiveRecord told; ///< by a kernel with a trace, at its end
   bool drained = false, stopNow = false, stopTold = false, over = false;
 };
 
@@ -118,10 +126,14 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
       entries[entry] = {arrival.number, true, 0, -1, arrival.logprobs, arrival.firstLine};
     }
     entryOf[arrival.number] = entry;
-    Request request = *arrival.request;
-    if (request.deadlineMs > 0) // it counts from its submission
-      request.deadlineMs = std::max(1, request.deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
-    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), request, arrival.firstLine);
+    std::shared_ptr<const Request> request = arrival.request;
+    if (request->deadlineMs > 0) { // it counts from its submission
+      auto late = std::make_shared<Request>(*request);
+      late->deadlineMs = std::max(1, late->deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
+      request = std::move(late);
+    }
+    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), *request, arrival.firstLine);
+    record.comes(arrival.number, std::move(request));
   }
   drained = drained || news.drained;
   stopNow = stopNow || news.stopNow;
@@ -144,6 +156,7 @@ bool LiveKernel::readNews(LiveQueue &queue) {
     entry.known += static_cast<int>(update->tokens.size());
     if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
       entry.admitted = now;
+    record.tells(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)));
     queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now,
                kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs));
     if (!news.ended)
@@ -166,6 +179,7 @@ bool LiveKernel::readNews(LiveQueue &queue) {
       entry = {};
     }
     freeEntries.push_back(news.entry);
+    record.ends(number, end);
     queue.end(number, std::move(end));
     rings->release(); // control may wait for room
   }
@@ -231,6 +245,32 @@ std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
   return std::nullopt;
 }
 
+/// Behind all news.
+std::optional<Messages> LiveKernel::readTrace() {
+  std::vector<std::pair<int, int>> open;
+  std::vector<uint64_t> numbers;
+  for (const auto &[number, entry] : entryOf) {
+    open.push_back({entry, static_cast<int>(number & INT32_MAX)});
+    numbers.push_back(number);
+  }
+  auto read = runtime::recordOf(*live, open);
+  if (!read)
+    return failure(read.error);
+  told = std::move(*read.value);
+  for (size_t i = 0; i < told.open.size(); ++i)
+    record.stands(numbers[i], std::move(told.open[i]));
+  return std::nullopt;
+}
+
+Expected<SessionTrace> LiveKernel::trace() const {
+  if (told.dropped > 0)
+    return record.tooLong();
+  Trace trace = traceHead(*kernel, options);
+  trace.ticks = told.trace.ticks;
+  trace.metrics = told.trace.metrics;
+  return record.texts(std::move(trace), kernel->program->compiled.module);
+}
+
 /// Whatever happened: the kernel is told to end, on the thread that launched it, and is waited for.
 void LiveKernel::close() noexcept {
   rings->stop(abi::kStopsNow); // harmless when nothing runs
@@ -263,6 +303,8 @@ void LiveKernel::run(LiveQueue &queue) {
     while (!over && !failed)
       failed = step(queue);
     (void)readNews(queue);
+    if (!failed && record.wanted())
+      failed = readTrace();
   }
   if (failed)
     queue.fail(std::move(*failed));

@@ -128,6 +128,11 @@ bool LiveQueue::done() const {
   return over && fresh.empty();
 }
 
+bool LiveQueue::isOver() const {
+  const Lock lock(mutex);
+  return over;
+}
+
 void LiveQueue::count(LiveStats &stats) const {
   const Lock lock(mutex);
   stats.waiting = waits();

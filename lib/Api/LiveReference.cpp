@@ -1,5 +1,6 @@
 //===- LiveReference.cpp - live sessions on the reference executor --------===//
 #include "Live.h"
+#include "LiveTrace.h"
 #include "ReferenceWeights.h"
 #include "State.h"
 #include "megalith/Checkpoint/HostEvents.h"
@@ -17,8 +18,8 @@ struct WeightsChanged {};
 class ReferenceHost : public reference::LiveHost {
 public:
   ReferenceHost(LiveQueue &queue, const Kernel::State &kernel, const LiveOptions &options, Diagnostics &diags,
-                std::function<void(Standing)> show)
-      : queue(queue), kernel(kernel), options(options), diags(diags), show(std::move(show)) {}
+                LiveTrace &record, std::function<void(Standing)> show)
+      : queue(queue), kernel(kernel), options(options), diags(diags), record(record), show(std::move(show)) {}
 
   double now() override { return queue.now(); }
 
@@ -32,13 +33,14 @@ public:
         out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0});
         if (arrival.logprobs >= 0)
           logprobs[arrival.number] = arrival.logprobs;
+        record.comes(arrival.number, out.arrivals.back().request);
       }
       running += news.arrivals.size();
     };
     const auto left = [&] { return static_cast<size_t>(most) - out.cancels.size() - out.arrivals.size(); };
     add(std::exchange(held, {}));
-    // One limit for both; first what makes room.
-    add(queue.take(0, left(), {}));
+    // One limit for both; first what makes room. Nobody is taken back in the tick in which he comes.
+    add(queue.take(0, out.arrivals.empty() ? left() : 0, {}));
     add(queue.take(room(left()), 0, {}));
     return out;
   }
@@ -60,8 +62,12 @@ public:
       throw WeightsChanged();
   }
 
+  bool traces() const override { return record.wanted(); }
+  void traced(TraceTick tick) override { record.ticks(std::move(tick)); }
+
   void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
             const std::string &state, double at) override {
+    record.tells(static_cast<uint64_t>(number), tokens, state);
     std::vector<LiveLogprob> told;
     for (size_t i = 0; i < std::min(tokens.size(), logits.size()); ++i)
       told.push_back(logprobOf(logits[i], tokens[i], logprobs.at(static_cast<uint64_t>(number))));
@@ -81,6 +87,7 @@ public:
     out.rows = end.rows;
     out.admitted = admitted;
     out.ended = at;
+    record.ends(static_cast<uint64_t>(number), out);
     queue.end(static_cast<uint64_t>(number), std::move(out));
   }
 
@@ -94,6 +101,7 @@ private:
   const Kernel::State &kernel;
   const LiveOptions &options;
   Diagnostics &diags;
+  LiveTrace &record;
   const std::function<void(Standing)> show;
   LiveNews held;                              ///< was taken, and the run does not know of it
   size_t running = 0;                         ///< requests that the run has
@@ -114,12 +122,12 @@ private:
 class LiveReference : public LiveExecutor {
 public:
   LiveReference(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options)
-      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources) {}
+      : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources), record(options.trace) {}
 
   void run(LiveQueue &queue) override {
     const driver::Compilation &compiled = kernel->program->compiled;
     Diagnostics diags(sources);
-    ReferenceHost host(queue, *kernel, options, diags, [this](reference::LiveHost::Standing now) {
+    ReferenceHost host(queue, *kernel, options, diags, record, [this](reference::LiveHost::Standing now) {
       const std::lock_guard<std::mutex> lock(mutex);
       standing = std::move(now);
     });
@@ -154,10 +162,17 @@ public:
     stats.increments = standing.increments;
   }
 
+  Expected<SessionTrace> trace() const override {
+    Trace trace = traceHead(*kernel, options);
+    trace.metrics = standing.metrics;
+    return record.texts(std::move(trace), kernel->program->compiled.module);
+  }
+
 private:
   const std::shared_ptr<Kernel::State> kernel;
   const LiveOptions options;
   SourceFiles sources;
+  LiveTrace record;
   mutable std::mutex mutex;
   reference::LiveHost::Standing standing; ///< at the end of the last tick
 };

@@ -89,6 +89,8 @@ static std::string whyNoSession(const LiveOptions &options) {
     return outside("logitLines", options.logitLines, 0, 1 << 24);
   if (options.ring < 4 || options.ring > 1u << 24 || !std::has_single_bit(options.ring))
     return fmt::format("`ring` must be a power of two from 4 to {}, found {}", 1u << 24, options.ring);
+  if (options.trace != 0 && (options.trace < 4096 || options.trace > size_t(1) << 34))
+    return fmt::format("`trace` must be 0 (none) or from 4096 to {} bytes, found {}", size_t(1) << 34, options.trace);
   if (!(options.watchdogSeconds >= 0) || std::isinf(options.watchdogSeconds))
     return fmt::format("`watchdogSeconds` must be 0 (never) or above, found {}", options.watchdogSeconds);
   return "";
@@ -199,6 +201,18 @@ LiveStats LiveSession::stats() const {
   state->queue.count(stats);
   state->executor->stats(stats);
   return stats;
+}
+
+Expected<SessionTrace> LiveSession::trace() const {
+  return guarded<SessionTrace>([&]() -> Expected<SessionTrace> {
+    if (state->options.trace == 0)
+      return failure(Diag::LiveTrace, "open it with `trace`");
+    if (!state->queue.isOver())
+      return failure(Diag::LiveTrace, "it goes on; call `stop`");
+    if (Status status = state->queue.wait(); !status)
+      return status.errors();
+    return state->executor->trace();
+  });
 }
 
 const LiveOptions &LiveSession::options() const { return state->options; }

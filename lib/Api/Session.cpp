@@ -5,6 +5,7 @@
 #include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Requests.h"
 #include "megalith/IR/Inputs.h"
+#include "megalith/Reference/Executor.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/HostRange.h"
@@ -27,6 +28,7 @@ struct Session::State {
   std::shared_ptr<Kernel::State> kernel;
   SessionOptions options;
   std::optional<Trace> replay;
+  bool cutOff = false; ///< with the replay's trace, which ends in the middle
   RequestTable table;
   /// Open: takes requests. Running: the kernel has them. Ended: `outcome`, or `messages` why there
   /// is none. Taken: results() has given them out.
@@ -53,6 +55,15 @@ struct Session::State {
     }
     messages = diags.messages();
     kernel->busy = false;
+  }
+
+  /// A replay may have as many ticks as its trace, and no more where requests were still open at the trace's end.
+  void setEndOfReplay() {
+    const int64_t ticks = replay->ticks.empty() ? 0 : replay->ticks.back().tick + 1;
+    cutOff = ticks > 0 && std::any_of(replay->requests.begin(), replay->requests.end(),
+                                      [](const TraceRequest &r) { return r.finish == "limit"; });
+    if (cutOff || ticks > reference::Options().maxTicks)
+      options.maxTicks = std::min<int64_t>(cutOff ? ticks : ticks + 1, INT32_MAX);
   }
 
   /// The worker, if there is one, is waited for.
@@ -130,6 +141,8 @@ Expected<Session> Session::open(const Kernel &kernel, const SessionOptions &opti
       }
       state->replay = std::move(*read.value);
       state->options.replay.clear();
+      if (state->options.maxTicks == 0)
+        state->setEndOfReplay();
     }
     return Session(std::move(state));
   });
@@ -367,7 +380,7 @@ std::optional<Error> Session::explain(const Results &results, size_t request) co
         note += fmt::format(", and `most` is {}", most);
       diags.note(placeOf(r.place, sources), note);
     }
-  } else if (r.finish == "limit") {
+  } else if (r.finish == "limit" && !state->cutOff) {
     diags.report(Diag::RequestLimit, loc, r.id.text, r.tokens.size(), results.ticks);
   } else {
     return std::nullopt;

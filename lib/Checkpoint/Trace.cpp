@@ -1,4 +1,5 @@
 #include "megalith/Checkpoint/Trace.h"
+#include "RequestText.h"
 #include "megalith/Checkpoint/JsonValue.h"
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Os/WriteFile.h"
@@ -54,28 +55,6 @@ static ordered_json numberJson(double value) {
   if (std::isfinite(value))
     return value;
   return std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
-}
-
-/// The shortest decimals that name these f32.
-static ordered_json toJson(const Sampling &s) {
-  const auto number = [](float v) { return ordered_json(std::strtod(fmt::format("{}", v).c_str(), nullptr)); };
-  ordered_json out = {
-      {"temperature", number(s.temperature)}, {"top_k", s.topK}, {"top_p", number(s.topP)}, {"min_p", number(s.minP)}};
-  if (s.seed)
-    out["seed"] = *s.seed;
-  return out;
-}
-
-/// An f32 has a point.
-static ordered_json inputJson(const InputValue &value) {
-  return std::visit(
-      [](const auto &held) -> ordered_json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::vector<float>>)
-          return std::vector<double>(held.begin(), held.end());
-        else
-          return held;
-      },
-      value);
 }
 
 static ordered_json toJson(const TraceSlot &slot) {
@@ -145,7 +124,7 @@ std::string megalith::formatTrace(const Trace &trace) {
     if (!r.place.empty())
       result["place"] = ordered_json::parse(text::json(r.place));
     if (r.sampling != Sampling())
-      result["sampling"] = toJson(r.sampling);
+      result["sampling"] = samplingJson(r.sampling);
     for (const auto &[name, value] : r.inputs)
       result["inputs"][name] = inputJson(value);
     results.push_back(std::move(result));
@@ -540,7 +519,7 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
          {differ(place + "id", x.id.json(), y.id.json()), differ(place + "tokens", x.tokens, y.tokens),
           differ(place + "finish", x.finish, y.finish), differ(place + "state", x.state, y.state),
           differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState),
-          differ(place + "sampling", text::dump(toJson(x.sampling)), text::dump(toJson(y.sampling)))})
+          differ(place + "sampling", text::dump(samplingJson(x.sampling)), text::dump(samplingJson(y.sampling)))})
       if (!d.empty())
         return d;
   }

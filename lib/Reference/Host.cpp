@@ -61,13 +61,17 @@ void Machine::sampleScript() {
 
 void Machine::sampleLive() {
   LiveHost::News news = options.live->news(MostHostEvents);
-  nowMs = static_cast<int64_t>(options.live->now());
+  nowMs = std::min<int64_t>(static_cast<int64_t>(options.live->now()), INT32_MAX);
+  current.nowMs = nowMs;
   cut = news.stop;
   if (cut)
     return;
-  for (int64_t number : news.cancels)
+  for (int64_t number : news.cancels) {
+    current.events.push_back({true, static_cast<int32_t>(number)});
     cancel(number);
+  }
   for (LiveHost::Arrival &arrival : news.arrivals) {
+    current.events.push_back({false, static_cast<int32_t>(arrival.number)});
     Running &r = add(arrival.number, *arrival.request);
     r.owned = std::move(arrival.request);
     r.keepLogits = arrival.keepLogits;

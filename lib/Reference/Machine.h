@@ -194,6 +194,7 @@ private:
   void fail(Running &r, Fault fault, SourceLoc loc = {});
   void breakStandstill();
   void publish();
+  TraceTick recordTick();
 
   // Pass.cpp
   void runEntry(const PartInfo &part);

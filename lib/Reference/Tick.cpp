@@ -41,12 +41,14 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
   for (size_t i = 0; i < inputs.size(); ++i)
     add(static_cast<int64_t>(i), inputs[i]);
   out.trace.pipeline = module.root.name;
-  hasHost = options.live || program.readsHost || hasHostSide(inputs);
+  if (!options.live)
+    host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
+  // A trace of a live session has a clock, whatever its requests are.
+  hasHost = options.live || program.readsHost || hasHostSide(inputs) || !host.clock.empty();
   if (!hasHost) {
     for (auto &[number, r] : requests)
       arrive(r);
   } else if (!options.live) {
-    host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
     coming = open;
   }
 }
@@ -422,8 +424,16 @@ void Machine::breakStandstill() {
 
 void Machine::publish() {
   std::sort(touched.begin(), touched.end(), [](const Running *a, const Running *b) { return a->number < b->number; });
-  if (options.live)
+  if (options.live) {
+    if (options.live->traces())
+      options.live->traced(recordTick());
     return tellNews();
+  }
+  out.trace.ticks.push_back(recordTick());
+}
+
+/// What the trace says of this tick.
+TraceTick Machine::recordTick() {
   auto record = [this](const Running &r) {
     TraceSlot entry;
     entry.slot = r.slot;
@@ -448,7 +458,7 @@ void Machine::publish() {
       record(*r);
   std::sort(current.faults.begin(), current.faults.end(),
             [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
-  out.trace.ticks.push_back(std::move(current));
+  return std::move(current);
 }
 
 RequestEnd Machine::endOf(const Running &r) const {

@@ -24,7 +24,7 @@ from ._errors import Error, Message, Note
 from ._kernel import Kernel, Result, Results
 from ._program import Binary, Input, Inspection, Program, Source, compile, inspect, pipeline, pipelines, state_diagram
 from ._requests import Request
-from ._session import AsyncGeneration, End, Event, Generation, Logprob, Session
+from ._session import AsyncGeneration, End, Event, Generation, Logprob, Session, SessionTrace
 
 __version__: str = _version()
 
@@ -46,6 +46,7 @@ __all__ = [
     "Result",
     "Results",
     "Session",
+    "SessionTrace",
     "Source",
     "compile",
     "fault_text",

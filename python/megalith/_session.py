@@ -58,6 +58,16 @@ class Logprob:
 
 
 @dataclass(frozen=True)
+class SessionTrace:
+    """What a session did, as two files of JSON lines. `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with
+    the session's `seed`, goes through all of it again and checks it."""
+
+    trace: str
+    requests: str
+    """That arrived, in their order, as the kernel saw them."""
+
+
+@dataclass(frozen=True)
 class Event:
     """What is new of one request. The last one has an `end`."""
 
@@ -339,6 +349,8 @@ class Session:
     logit_lines rows of logits, of a vocabulary of f32 each, that requests with `logprobs` share: each takes as many as it
                 may generate tokens, and waits for them. 0: no request may ask for logprobs
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
+    trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
+                there, and of the host for requests. 0: none
     tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none
     progress    called with what is being done
     """
@@ -356,6 +368,7 @@ class Session:
         watchdog: float = 10.0,
         idle_ms: int = 10000,
         logit_lines: int = 0,
+        trace: int = 0,
         tokenizer: Any = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -372,6 +385,7 @@ class Session:
             "watchdog": float(watchdog),
             "idle_ms": idle_ms,
             "logit_lines": logit_lines,
+            "trace": trace,
             "progress": progress,
         }
         self._core = _core.open_live(kernel._core, options)
@@ -634,6 +648,11 @@ class Session:
         """The session as it stands: requests waiting and running, slots with their states, pools, counts since it
         opened. docs/python.md of the project lists the members."""
         return self._core.stats()
+
+    def trace(self) -> SessionTrace:
+        """What a session that was opened with `trace` did, when it was stopped. Raises `megalith.Error` (`live-trace`)
+        where there is none, or where it did not fit."""
+        return SessionTrace(*self._core.trace())
 
     def __enter__(self) -> Session:
         return self

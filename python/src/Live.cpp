@@ -37,6 +37,7 @@ LiveOptions optionsOf(nb::dict from) {
   read(from, "watchdog", out.watchdogSeconds);
   read(from, "idle_ms", out.idleMs);
   read(from, "logit_lines", out.logitLines);
+  read(from, "trace", out.trace);
   read(from, "progress", out.progress);
   return out;
 }
@@ -206,6 +207,11 @@ void bindLive(nb::module_ &module) {
            })
       .def("done", [](Live &live) { return released([&] { return live.session.done(); }); })
       .def("stats", [](Live &live) { return dictOf(released([&] { return live.session.stats(); })); })
+      .def("trace",
+           [](Live &live) {
+             const SessionTrace trace = take(released([&] { return live.session.trace(); }));
+             return nb::make_tuple(text(trace.trace), text(trace.requests));
+           })
       .def("options", [](Live &live) {
         const LiveOptions &options = live.session.options();
         nb::dict out;
@@ -218,6 +224,7 @@ void bindLive(nb::module_ &module) {
         out["watchdog"] = options.watchdogSeconds;
         out["idle_ms"] = options.idleMs;
         out["logit_lines"] = options.logitLines;
+        out["trace"] = options.trace;
         return out;
       });
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import queue
 import random
 import signal
@@ -44,6 +45,27 @@ def test_events(session, expected):
     assert session.next(timeout=0.01) is None and not session.done
     session.stop()
     assert session.next() is None and session.done
+
+
+def test_a_trace(kernel):
+    with kernel.session(places=2, seed=3, trace=1 << 20) as session:
+        assert session.options["trace"] == 1 << 20
+        with pytest.raises(megalith.Error, match="call `stop`"):
+            session.trace()
+        numbers = [session.submit(prompt, 6, temperature=0.9, stop=["e"], deadline_ms=60000) for prompt in PROMPTS]
+        session.cancel(numbers[1])
+    made = session.trace()
+    requests = []
+    for line in made.requests.splitlines():
+        one = json.loads(line)
+        assert 0 < one["deadline_ms"] <= 60000 and one["stop"] == [[101]]
+        one.update(one.pop("sampling"), prompt=one.pop("tokens"))
+        requests.append(one)
+    again = kernel.run(requests, seed=3, trace=True, replay=made.trace)
+    assert again.messages == [] and again.trace == made.trace
+    changed = made.trace.replace('"events":[{"arrives":0}', '"events":[{"arrives":1}', 1)
+    assert changed != made.trace
+    assert [message.kind for message in kernel.run(requests, seed=3, replay=changed).messages] == ["replay-differs"]
 
 
 def test_an_iterator(session, expected):

@@ -2,6 +2,7 @@
 #include "runtime/Memory.h"
 #include "runtime/cpu/CpuEngine.h"
 #include <cstddef>
+#include <cstring>
 #include <future>
 
 namespace megalith::cpu {
@@ -62,6 +63,14 @@ public:
   }
 
   std::optional<runtime::RunOutcome::Stop> stopped() override { return std::nullopt; } // there is no watchdog
+
+  runtime::Failure read(size_t member, void *to, size_t bytes, size_t offset) override {
+    const size_t index = image.indexOf(member);
+    if (index >= image.buffers.size() || offset + bytes > image.buffers[index].bytes)
+      return RuntimeError{"trace-device", "the kernel's trace is longer than its memory"};
+    std::memcpy(to, image.buffers[index].result + offset, bytes);
+    return std::nullopt;
+  }
 
   void bind() {
     std::vector<char *> kept;

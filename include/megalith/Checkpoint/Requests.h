@@ -44,6 +44,9 @@ std::string whyNot(const std::vector<std::vector<int32_t>> &stop);
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 
+/// The lines that parseRequests() reads as these requests.
+std::string formatRequests(const std::vector<Request> &requests);
+
 /// Reads JSON lines `{"id", "tick" or "ms"}` of some of `requests`, in any order: when each arrives. Gives the requests
 /// in the order of their arrivals, those of one moment in their own; one without a line is there at the start. Error:
 /// `arrivals-file`.

@@ -91,6 +91,9 @@ struct LiveHost {
   /// `admitted`: when it took a slot for the first time; negative: it never did.
   virtual void end(int64_t number, RequestEnd end, double admitted, double at) = 0;
   virtual void stands(Standing standing) = 0;
+  /// Whether ticks are recorded: traced() gets each before anything is told of it.
+  virtual bool traces() const { return false; }
+  virtual void traced(TraceTick) {}
 };
 
 struct Options {
@@ -111,8 +114,9 @@ struct Options {
   std::vector<std::vector<int32_t>> oracleDrafts;
   std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick
-  /// The run goes on until this host stops it. Requests come from it alone, and no tick is limited or recorded:
-  /// `maxTicks`, `progress` and what is of a trace or of given requests are not looked at, and the result is empty.
+  /// The run goes on until this host stops it. Requests come from it alone, ticks are recorded by it, and their number
+  /// is not limited: `maxTicks`, `progress` and what is of a trace or of given requests are not looked at, and the
+  /// result is empty.
   LiveHost *live = nullptr;
 };
 

@@ -239,6 +239,7 @@ TEST(C, TakesRequestsWhileItRuns) {
   how.places = 3;
   how.max_tokens = 100;
   how.watchdog_seconds = how.idle_ms = -1; // never
+  how.trace = 1 << 20;
   ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_live *second = nullptr;
   failed(megalith_live_open(kernel, nullptr, &second, &errors), "[kernel-busy]");
@@ -286,6 +287,9 @@ TEST(C, TakesRequestsWhileItRuns) {
   ASSERT_EQ(megalith_live_cancel(session, 1, &errors), MEGALITH_OK); // it has ended
   request.deadline_ms = 1000000;
   ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, nullptr, &errors), MEGALITH_OK);
+  const megalith_live_trace *trace = nullptr;
+  failed(megalith_live_take_trace(session, &trace, &errors), "[live-trace]");
+  EXPECT_EQ(trace, nullptr);
   ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
   failed(megalith_live_submit(session, &request, 0, 0, nullptr, &errors), "[live-stopped]");
   const megalith_stats *stats = nullptr;
@@ -307,6 +311,7 @@ TEST(C, TakesRequestsWhileItRuns) {
   EXPECT_EQ(stats->metrics[0].count, 9);
   EXPECT_GT(stats->ticks, 0);
   EXPECT_EQ(stats->launched, 0);
+  ASSERT_EQ(megalith_live_take_trace(session, &trace, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   EXPECT_EQ(megalith_live_done(session), 0); // its event was not read
   megalith_live_free(session);
   // These are the caller's.
@@ -321,6 +326,11 @@ TEST(C, TakesRequestsWhileItRuns) {
   megalith_live_event_free(nullptr);
   megalith_stats_free(stats);
   megalith_stats_free(nullptr);
+  EXPECT_EQ(std::string(trace->trace).substr(0, 19), "{\"megalith_trace\":2");
+  EXPECT_NE(std::string(trace->requests).find("\"max_new_tokens\":3"), std::string::npos) << trace->requests;
+  megalith_live_trace_free(trace);
+  megalith_live_trace_free(nullptr);
+  EXPECT_EQ(megalith_live_take_trace(nullptr, &trace, nullptr), MEGALITH_BAD_ARGUMENT);
   megalith_live_free(nullptr);
   EXPECT_EQ(megalith_live_done(nullptr), 1);
   EXPECT_EQ(megalith_live_stats(nullptr, &stats, nullptr), MEGALITH_BAD_ARGUMENT);

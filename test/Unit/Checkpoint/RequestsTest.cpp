@@ -43,6 +43,45 @@ TEST(Requests, ReadsEveryKey) {
   EXPECT_FALSE((*result)[2].eos.has_value());
 }
 
+TEST(Requests, AreWrittenAsTheyAreRead) {
+  RequestOptions options;
+  options.vocabSize = 260;
+  for (const auto &[name, type] : {std::pair("n", "i32"), {"x", "f32"}, {"b", "bool"}, {"t", "token"}, {"f", "f32"}}) {
+    Input &input = options.inputs.emplace_back();
+    input.name = name;
+    input.type = type;
+    if (input.name == "t" || input.name == "f")
+      input.capacity = 4;
+  }
+  std::vector<Request> requests(2);
+  Request &full = requests[0], &plain = requests[1];
+  full.id = "a\"\n";
+  full.tokens = {1, 259};
+  full.maxNewTokens = 5;
+  full.eos = std::vector<int32_t>();
+  full.stop = {{1, 2}, {3}};
+  full.priority = -2;
+  full.sampling = {0.1f, 3, 0.3f, 0.7f, UINT32_MAX};
+  full.inputs = {{"n", int64_t(-7)},
+                 {"x", 1.0},
+                 {"b", true},
+                 {"t", std::vector<int32_t>{4, 5}},
+                 {"f", std::vector<float>{0.1f, -2.0f}}};
+  full.arrives = {3, 0};
+  full.cancelled = When{9, 0};
+  full.deadlineMs = 20;
+  full.line = 1;
+  plain.id = RequestId::ofInteger("7");
+  plain.tokens = {0};
+  plain.arrives = {4, 0};
+  plain.inputs = full.inputs;
+  plain.line = 2;
+  const std::string text = formatRequests(requests);
+  const auto result = parseRequests(text, options, "R.jsonl");
+  ASSERT_TRUE(result) << result.error.message << "\n" << text;
+  EXPECT_EQ(*result.value, requests) << text;
+}
+
 TEST(Requests, Syntax) {
   std::string good = "{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n";
   EXPECT_EQ(errorOfLine(good + "{\"id\": 2, }"), "request-syntax:2:11: not valid JSON: syntax error while parsing "
