@@ -522,24 +522,33 @@ TEST(Live, FaultsOfARequestAreItsOwn) {
   // Two requests of a page each fill the pool, and each needs a second one.
   const Kernel kernel =
       loaded(compiled("autoregressive.yaml", {{"slots", "2"}, {"kv_pages", "2"}, {"page_tokens", "8"}}));
-  LiveSession session = opened(kernel);
-  EXPECT_EQ(session.options().maxTokens, 16);
-  ASSERT_TRUE(session.submit(request(12)));
-  ASSERT_TRUE(session.submit(request(12)));
-  ASSERT_TRUE(session.submit(request(12)));
-  ASSERT_TRUE(session.stop());
-  Heard heard;
-  listen(session, heard);
-  for (uint64_t number : {0, 1}) {
-    const LiveEnd &end = *heard.of[number].end;
-    EXPECT_EQ(end.finish, "fault");
-    EXPECT_EQ(end.fault, "POOL_EXHAUSTED");
-    EXPECT_EQ(end.faultState, "DECODE");
-    EXPECT_EQ(end.state, "FAILED");
-    EXPECT_NE(end.place.find("autoregressive.yaml:"), std::string::npos) << end.place;
+  // Who comes while another one runs alone may find no page at all, or all of them: not each round has a fault.
+  int faults = 0;
+  for (int round = 0; round < 20 && faults == 0; ++round) {
+    LiveSession session = opened(kernel);
+    EXPECT_EQ(session.options().maxTokens, 16);
+    Heard heard;
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(session.submit(request(12)));
+    listen(session, heard, [&] { return !heard.finish(0).empty() && !heard.finish(1).empty(); });
+    ASSERT_TRUE(session.submit(request(12)));
+    ASSERT_TRUE(session.stop());
+    listen(session, heard);
+    for (uint64_t number : {0, 1}) {
+      const LiveEnd &end = *heard.of[number].end;
+      if (end.finish == "length")
+        continue;
+      ++faults;
+      EXPECT_EQ(end.finish, "fault");
+      EXPECT_EQ(end.fault, "POOL_EXHAUSTED");
+      EXPECT_EQ(end.faultState, "DECODE");
+      EXPECT_EQ(end.state, "FAILED");
+      EXPECT_NE(end.place.find("autoregressive.yaml:"), std::string::npos) << end.place;
+    }
+    EXPECT_EQ(heard.finish(2), "length"); // alone
+    EXPECT_EQ(heard.of[2].tokens.size(), 12u);
   }
-  EXPECT_EQ(heard.finish(2), "length"); // alone
-  EXPECT_EQ(heard.of[2].tokens.size(), 12u);
+  EXPECT_GT(faults, 0);
 }
 
 /// What was told before the executor failed can be read; then comes the reason.
