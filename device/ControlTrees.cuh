@@ -118,8 +118,8 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
 template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long long from, long long to) {
   const abi::LaunchParams &p = paramsOfCta();
   constexpr int together = 8;
-  const float *const source = p.logits + from * Pool::vocab;
-  float *const target = p.logits + to * Pool::vocab;
+  const float *const source = p.logits + from * Pool::dumpedWords;
+  float *const target = p.logits + to * Pool::dumpedWords;
   __syncwarp();
 #pragma unroll 1
   for (int base = laneId(); base < Pool::vocab; base += 32 * together) {
@@ -142,9 +142,10 @@ template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool
   if (!t.p.logits || t.p.replay || Pool::model != 0)
     return;
   const OwnLines own = linesOf(t.p, t.r, t.number);
+  const int told = t.p.logitsRows > 0 ? 0 : arrivalsOf(t.p)[t.number].toldGenerated; // the host may read those
   bool some = false;
   for (int place = pool.kvOf(t.r).len; place < kept; ++place)
-    if (const int token = place + 1 - t.r.promptLen; token >= 0 && token < own.count) {
+    if (const int token = place + 1 - t.r.promptLen; token >= told && token < own.count) {
       copyLogits(pool, pool.draftLine(t.slot, place, own), own.first + token);
       some = true;
     }

@@ -201,9 +201,29 @@ __device__ __forceinline__ OwnLines linesOf(const abi::LaunchParams &p, const Re
   // The host may read those of tokens that it was told of.
   return {r.firstLine - 1, r.generated, r.firstLine > 0 ? r.maxNewTokens : 0};
 }
+
+// What stands behind abi::HostSide.
+__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
+}
+__device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
+  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
+}
+__device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
+  return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
+}
+
 /// Of a live session: whether a line has what its token was predicted by.
 __device__ __forceinline__ u32 &lineMark(const abi::LaunchParams &p, long long line) {
   return reinterpret_cast<u32 *>(p.host->rings + p.host->lineMarks)[line];
+}
+
+/// Words of a line of the caller's dump, which has room for the logits of any model.
+template <class P> __device__ constexpr int dumpedWordsOf() {
+  if constexpr (requires { P::dumpedWords; })
+    return P::dumpedWords;
+  else
+    return P::vocab;
 }
 
 /// A pool as control sees it: its pages, and what was promised of them.
@@ -211,6 +231,7 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>,
   static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
   static constexpr bool reserves = !P::failWhenFull;
   static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
+  static constexpr int dumpedWords = dumpedWordsOf<P>();
   int live, pressure; ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
   int unpromised;     ///< free pages that no request in a slot was promised
   int promised[reserves ? P::slots : 1]; ///< pages that admission reserved, those that are held included

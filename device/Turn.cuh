@@ -7,17 +7,6 @@
 
 namespace megalith::device {
 
-// What stands behind abi::HostSide.
-__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
-}
-__device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
-  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
-}
-__device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
-  return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
-}
-
 /// The pool whose model a call is of.
 template <class Call, class First> struct PoolOfCall {
   using Pool = First;

@@ -70,7 +70,7 @@ def source_words():
 
 def language_words():
     """What the language keeps for itself: refused, or of another meaning in that place."""
-    words = {"fault", "layer", "logits", "position", "layers", "head_dim", "vocab"}
+    words = {"fault", "cancel", "deadline", "layer", "logits", "position", "layers", "head_dim", "vocab"}
     for name in ("Builtins", "ModelFunctions"):
         words.update(re.findall(r'"(\w+)"', (ROOT / f"include/megalith/Sema/{name}.def").read_text()))
     return words

@@ -155,9 +155,12 @@ public:
   std::map<std::string, int64_t> converted() const;
   /// A param's value; nullopt when there is none of this name.
   std::optional<int64_t> param(std::string_view name) const;
-  /// Of the (first) model: tokens, whether token i below 256 is the byte i, positions that it
-  /// was made for, tokens that end a text.
+  /// Tokens that requests may have: those of the largest vocabulary.
   int64_t vocabulary() const;
+  /// Columns of RequestResult::logits, which are those of the first model of `kv:`.
+  int64_t logitsVocabulary() const;
+  /// Of the (first) model: whether token i below 256 is the byte i, positions that it was made for, tokens that end a
+  /// text.
   bool byteVocabulary() const;
   std::optional<double> positions() const;
   /// Where that stands, for messages.
@@ -340,7 +343,7 @@ struct RequestResult {
   int64_t passes = 0, rows = 0;
   int64_t asked = 0; ///< with the fault TOO_MANY_ROWS: tokens that the call was given
   RequestTimes times;
-  std::vector<float> logits;                         ///< [generated][vocabulary], when wanted
+  std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
   std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
 };
 

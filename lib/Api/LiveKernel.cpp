@@ -81,6 +81,7 @@ private:
   std::optional<Messages> launch();
   std::optional<Messages> look();
   std::optional<Messages> readTrace();
+  std::optional<Messages> readTraceIfThereIsRoom();
   Messages failure(const runtime::RuntimeError &error) const {
     SourceFiles none;
     Diagnostics diags(none);
@@ -106,7 +107,8 @@ private:
   std::atomic<int64_t> launches = 0;
   std::atomic<bool> launched = false;
   LiveTrace record;
-  runtime::LiveRecord told; ///< by a kernel with a trace, at its end
+  std::optional<Messages> noTrace; ///< why
+  runtime::LiveRecord told;        ///< by a kernel with a trace, at its end
   bool drained = false, stopNow = false, stopTold = false, over = false;
 };
 
@@ -144,7 +146,13 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
 bool LiveKernel::readNews(LiveQueue &queue) {
   const runtime::Manifest &m = manifest();
   bool some = false;
-  while (auto update = rings->next([this](int entry) { return entries.at(entry).known; })) {
+  // A row of logits takes the host up to a millisecond. Behind some of them it looks at what else is to do.
+  constexpr size_t rowsAtOnce = 32;
+  size_t rows = 0;
+  while (rows < rowsAtOnce) {
+    auto update = rings->next([this](int entry) { return entries.at(entry).known; });
+    if (!update)
+      break;
     some = true;
     const abi::News &news = update->news;
     Entry &entry = entries.at(news.entry);
@@ -153,6 +161,7 @@ bool LiveKernel::readNews(LiveQueue &queue) {
     for (size_t i = 0; entry.logprobs >= 0 && i < update->tokens.size(); ++i)
       logprobs.push_back(
           logprobOf(rings->logits(entry.firstLine + entry.known + i), update->tokens[i], entry.logprobs));
+    rows += logprobs.size();
     entry.known += static_cast<int>(update->tokens.size());
     if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
       entry.admitted = now;
@@ -262,7 +271,21 @@ std::optional<Messages> LiveKernel::readTrace() {
   return std::nullopt;
 }
 
+/// The session itself has ended well: what goes wrong here is told to who asks for the trace.
+std::optional<Messages> LiveKernel::readTraceIfThereIsRoom() {
+  try {
+    return readTrace();
+  } catch (const std::bad_alloc &) {
+    SourceFiles none;
+    Diagnostics diags(none);
+    diags.report(Diag::LiveTrace, {}, "the host had no memory for it; give it less with `trace`");
+    return diags.messages();
+  }
+}
+
 Expected<SessionTrace> LiveKernel::trace() const {
+  if (noTrace)
+    return *noTrace;
   if (told.dropped > 0)
     return record.tooLong();
   Trace trace = traceHead(*kernel, options);
@@ -302,9 +325,10 @@ void LiveKernel::run(LiveQueue &queue) {
     (void)prctl(PR_SET_TIMERSLACK, 1000UL); // it sleeps for microseconds
     while (!over && !failed)
       failed = step(queue);
-    (void)readNews(queue);
+    while (readNews(queue)) {
+    }
     if (!failed && record.wanted())
-      failed = readTrace();
+      noTrace = readTraceIfThereIsRoom();
   }
   if (failed)
     queue.fail(std::move(*failed));

@@ -2,6 +2,7 @@
 #include "Live.h"
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace megalith::api {
 
@@ -23,11 +24,16 @@ LiveLogprob logprobOf(std::span<const float> logits, int32_t token, int most) {
   if (static_cast<size_t>(token) >= logits.size())
     return out;
   const float greatest = *std::max_element(logits.begin(), logits.end());
+  const bool finite = std::isfinite(greatest); // else the greatest ones share all there is
   double sum = 0;
   for (const float logit : logits)
-    sum += std::exp(static_cast<double>(logit) - greatest);
-  const double norm = greatest + std::log(sum);
-  out.logprob = logits[token] - norm;
+    sum += finite ? std::exp(static_cast<double>(logit) - greatest) : logit == greatest;
+  const auto valueOf = [&](int32_t of) {
+    if (finite)
+      return logits[of] - (greatest + std::log(sum));
+    return logits[of] == greatest ? -std::log(sum) : -std::numeric_limits<double>::infinity();
+  };
+  out.logprob = valueOf(token);
   // Those that are kept stand in a heap, the one that goes first on top.
   std::vector<int32_t> kept;
   const auto isBefore = [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
@@ -43,7 +49,7 @@ LiveLogprob logprobOf(std::span<const float> logits, int32_t token, int most) {
   }
   std::sort_heap(kept.begin(), kept.end(), isBefore);
   for (const int32_t each : kept)
-    out.likeliest.push_back({each, logits[each] - norm});
+    out.likeliest.push_back({each, valueOf(each)});
   return out;
 }
 

@@ -29,9 +29,13 @@ Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds p
   auto owned = std::make_shared<Request>(std::move(request));
   Lock lock(mutex);
   const auto refuses = [&] { return over || draining || stopped; };
-  const auto hasRoom = [&] { return waits() < capacity && entries.size() < most; };
+  // Requests that wait for lines go one behind the other: they must not take all the room of those that need none.
+  const auto isFull = [&] {
+    return waits() >= capacity || (logprobs >= 0 && waitingForLines.size() >= (capacity + 1) / 2);
+  };
+  const auto hasRoom = [&] { return !isFull() && entries.size() < most; };
   if (!room.wait_for(lock, bounded(patience), [&] { return refuses() || hasRoom(); })) {
-    if (waits() >= capacity)
+    if (isFull())
       return failure(Diag::LiveFull, waits());
     return failure(Diag::LiveUnread, entries.size() - waits() - running);
   }

@@ -40,7 +40,9 @@ struct LiveSession::State {
     queue.close();
   }
 
-  int64_t linesOf(const Request &request) const { return request.maxNewTokens + executor->moreLines(); }
+  int64_t linesOf(const Request &request) const {
+    return std::max<int64_t>(1, request.maxNewTokens + executor->moreLines()); // a range of its own
+  }
 
   /// Whether the request can be one of this session; reports why not.
   void check(const Request &request, int logprobs, Diagnostics &diags) const {
@@ -91,6 +93,9 @@ static std::string whyNoSession(const LiveOptions &options) {
     return fmt::format("`ring` must be a power of two from 4 to {}, found {}", 1u << 24, options.ring);
   if (options.trace != 0 && (options.trace < 4096 || options.trace > size_t(1) << 34))
     return fmt::format("`trace` must be 0 (none) or from 4096 to {} bytes, found {}", size_t(1) << 34, options.trace);
+  if (options.trace != 0 && options.logitLines != 0)
+    return "`trace` and `logitLines` do not go together: a request that waits for lines is overtaken, and a replay "
+           "would not know of it";
   if (!(options.watchdogSeconds >= 0) || std::isinf(options.watchdogSeconds))
     return fmt::format("`watchdogSeconds` must be 0 (never) or above, found {}", options.watchdogSeconds);
   return "";

@@ -84,6 +84,10 @@ int64_t Program::State::vocabulary() const {
 }
 
 int64_t Program::vocabulary() const { return state->vocabulary(); }
+int64_t Program::logitsVocabulary() const {
+  const auto models = ir::modelsByNumber(state->compiled.module);
+  return models.empty() ? 0 : models.front()->get<ir::attr::vocab>();
+}
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
 std::optional<double> Program::positions() const { return state->model() ? state->model()->positions() : std::nullopt; }
 std::string Program::positionsPlace() const { return state->model() ? state->model()->positionsPlace() : ""; }

@@ -81,6 +81,8 @@ private:
     constant("layers", model->get<attr::kv_layers>());
     constant("kvHeads", model->get<attr::kv_heads>());
     constant("headDim", model->get<attr::head_dim>());
+    if (const int64_t most = mostVocab(module); most != model->get<attr::vocab>())
+      constant("dumpedWords", most, "of a line of LaunchParams::logits: another model has more tokens");
     if (const int64_t places = earlierRows(module, pool->name)) {
       constant("paths", shape::pathsBegin(), "in the tagged words");
       constant("pathPlaces", places, "rows of earlier calls of a run");

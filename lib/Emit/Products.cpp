@@ -1,5 +1,6 @@
 #include "TensorEmitter.h"
 #include "device/Shape.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <set>
 
@@ -361,9 +362,7 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r,
   }
   if (phase.result > 0)
     return;
-  int64_t most = 0; // a line of logits has room for those of any model
-  for (const Operation *of : module.all(Op::Model))
-    most = std::max(most, of->get<attr::vocab>());
+  const int64_t most = ir::mostVocab(module); // a line of logits has room for those of any model
   w.line("storeLogits(p, pass.logitsOf[row], c0, logit, {}{});", r.columns,
          most != r.columns ? fmt::format(", {}", most) : "");
 }

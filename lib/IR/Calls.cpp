@@ -100,6 +100,13 @@ std::vector<const Operation *> keptFields(const Module &module) {
   return fields;
 }
 
+int64_t mostVocab(const Module &module) {
+  int64_t most = 0;
+  for (const Operation *model : module.all(Op::Model))
+    most = std::max(most, model->get<attr::vocab>());
+  return most;
+}
+
 int64_t keptVocab(const Module &module, const Operation *&other) {
   int64_t vocab = 0;
   forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {

@@ -47,7 +47,7 @@ class Result:
     append_times: npt.NDArray[np.float64]
     append_tokens: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32] | None
-    """[generated, vocabulary], when wanted."""
+    """[generated, vocabulary of the first model], when wanted."""
     gauges: dict[str, npt.NDArray[np.float64]]
     """Of each traced value, by tick; when wanted."""
     error: Message | None
@@ -151,7 +151,7 @@ class Kernel:
             "schedule": schedule,
             "progress": progress,
         }
-        results = _core.run(self._core, batch, options, self.program.vocabulary)
+        results = _core.run(self._core, batch, options, self.program._core.logits_vocabulary())
         results["requests"] = [Result(**each) for each in results["requests"]]
         return Results(**results)
 

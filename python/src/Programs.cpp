@@ -186,6 +186,7 @@ void bindPrograms(nb::module_ &module) {
       .def("param", [](CompiledProgram &p,
                        const std::string &name) { return alone(*p.mutex, [&] { return p.program.param(name); }); })
       .def("vocabulary", of([](Program &p) { return p.vocabulary(); }))
+      .def("logits_vocabulary", of([](Program &p) { return p.logitsVocabulary(); }))
       .def("reads_sampling", of([](Program &p) { return p.readsSampling(); }))
       .def("byte_vocabulary", of([](Program &p) { return p.byteVocabulary(); }))
       .def("positions", of([](Program &p) { return p.positions(); }))

@@ -68,7 +68,8 @@ public:
     const size_t index = image.indexOf(member);
     if (index >= image.buffers.size() || offset + bytes > image.buffers[index].bytes)
       return RuntimeError{"trace-device", "the kernel's trace is longer than its memory"};
-    std::memcpy(to, image.buffers[index].result + offset, bytes);
+    if (bytes > 0) // else there may be no memory
+      std::memcpy(to, image.buffers[index].result + offset, bytes);
     return std::nullopt;
   }
 

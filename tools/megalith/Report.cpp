@@ -338,7 +338,7 @@ std::string formatText(const RunReport &report) {
 }
 
 std::string formatLogits(const RunReport &report) {
-  const int64_t vocab = report.program.vocabulary();
+  const int64_t vocab = std::max<int64_t>(1, report.program.logitsVocabulary());
   ordered_json header;
   header["ids"] = ordered_json::array();
   header["shapes"] = ordered_json::array();

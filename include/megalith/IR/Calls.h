@@ -47,5 +47,8 @@ std::vector<const Operation *> keptFields(const Module &module);
 /// rows of models with other numbers of tokens, `other` becomes a reducer that says so.
 int64_t keptVocab(const Module &module, const Operation *&other);
 
+/// Tokens of the model that has most.
+int64_t mostVocab(const Module &module);
+
 } // namespace megalith::ir
 #endif

@@ -14,7 +14,13 @@ using u64 = unsigned long long;
 struct CpuTest : testing::Test {
   Executor executor;
   const Host &h = *executor.host();
-  LaunchOptions options{{}, true, 200'000'000, nullptr, {}, 0};
+  LaunchOptions options = checking();
+
+  static LaunchOptions checking() {
+    LaunchOptions options;
+    options.check = true;
+    return options;
+  }
 
   const Thread &me() const { return **h.current; }
   u32 thread() const { return me().thread; }
