@@ -666,7 +666,7 @@ TEST(Live, TakesNoMoreWhenEndsAreNotRead) {
 static void expectLogprobs(const Heard::One &is, const RequestResult &should, int most) {
   ASSERT_EQ(is.tokens, should.tokens);
   ASSERT_EQ(is.logprobs.size(), is.tokens.size());
-  const size_t vocabulary = should.logits.size() / should.tokens.size();
+  const size_t vocabulary = should.logits.size() / std::max<size_t>(1, should.tokens.size());
   for (size_t i = 0; i < is.tokens.size(); ++i) {
     SCOPED_TRACE(i);
     const std::vector<float> row(should.logits.begin() + i * vocabulary, should.logits.begin() + (i + 1) * vocabulary);
