@@ -114,8 +114,13 @@ abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
 uint32_t HostMemory::loadAcquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 void HostMemory::storeRelease(uint32_t *at, uint32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 uint32_t HostMemory::loadRelaxed(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
-void HostMemory::read(void *to, const void *at, size_t bytes) { std::memcpy(to, at, bytes); }
-void HostMemory::write(void *at, const void *from, size_t bytes) { std::memcpy(at, from, bytes); }
+// No bytes may have no address, which memcpy must not see.
+void HostMemory::read(void *to, const void *at, size_t bytes) {
+  std::copy_n(static_cast<const char *>(at), bytes, static_cast<char *>(to));
+}
+void HostMemory::write(void *at, const void *from, size_t bytes) {
+  std::copy_n(static_cast<const char *>(from), bytes, static_cast<char *>(at));
+}
 
 // --- the trace
 
