@@ -292,15 +292,17 @@ template <class Control> struct TurnOf : Binders {
   using StageFunctions::hold;
 
   /// Appends tokens until the budget is used up, or until an EOS or the last token of a stop sequence, which is
-  /// appended, too. Returns how many it appended.
-  template <class View> __device__ int append(const View &sequence) {
-    const auto view = asView(sequence);
+  /// appended, too. A token that is none faults. Returns how many it appended.
+  template <class View> __device__ int append(const View &sequence, int line = __builtin_LINE()) {
+    return appendView(asView(sequence), line);
+  }
+  template <class View> __device__ int appendView(const View &view, int line) {
     const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
     int *end = p.tokens + r.tokenBegin + r.numTokens;
     int count = 0;
-    bool stopped = false;
+    bool stopped = false, wrong = false;
 #pragma unroll 1
-    while (count < most && !stopped) {
+    while (count < most && !stopped && !wrong) {
       const int i = count + laneId();
       const int token = i < most ? view[i] : 0;
       bool ends = false;
@@ -308,14 +310,20 @@ template <class Control> struct TurnOf : Binders {
       for (int e = 0; e < r.eosCount; ++e)
         ends = ends || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
       const u32 stops = __ballot_sync(~0u, i < most && ends);
+      const u32 none = __ballot_sync(~0u, i < most && !isTokenOf(token, Config::requestVocab));
       int next = stops ? count + __ffs(stops) : min(count + 32, most);
+      if (none && count + __ffs(none) - 1 < next) {
+        next = count + __ffs(none) - 1;
+        wrong = true;
+      }
       if (i < next)
         end[i] = token;
-      stopped = stops != 0;
+      stopped = stops != 0 && !wrong;
       if (r.stopCount > 0)
         if (const int upTo = stopsBehind(p, r, count, next)) {
           next = upTo;
           stopped = true;
+          wrong = false;
         }
       if (i == next - 1 && slot >= 0)
         c.newest[slot] = token;
@@ -333,12 +341,15 @@ template <class Control> struct TurnOf : Binders {
       if (stopped)
         r.eosSeen = 1;
     }
+    if (wrong)
+      raise(kTokenRange, line);
     __syncwarp();
     return count;
   }
 
   /// The same, but not beyond the first place where the request's tokens end in `stop`, wherever that began.
-  template <class View, class Stop> __device__ int append(const View &sequence, const Stop &stopOf) {
+  template <class View, class Stop>
+  __device__ int append(const View &sequence, const Stop &stopOf, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     const auto stop = asView(stopOf);
     const auto before = tokens();
@@ -350,7 +361,7 @@ template <class Control> struct TurnOf : Binders {
         same = (k <= i ? view[i - k] : before[before.size() + i - k]) == stop[length - 1 - k];
       return !same;
     });
-    return append(Slice<decltype(asView(sequence))>{view, 0, min(size, kept + 1)});
+    return appendView(Slice<decltype(asView(sequence))>{view, 0, min(size, kept + 1)}, line);
   }
 
   /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
@@ -462,6 +473,8 @@ template <class Control> struct TurnOf : Binders {
     const int len = pool.firstPlace(slot, kvLen<Pool>(), Call::draft);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
     const int from = pool.keepFrom(slot, kvLen<Pool>()), before = len - from;
+    // A draft that the model lacks cannot be accepted, and what a model behind the first one gives are drafts.
+    constexpr bool mustKnow = Pool::model == 0 && !Call::draft;
     // The tokens do not change while the call waits. So the rows that it must not feed are known now.
     int *fed = pool.fedTokens(slot) + before;
     const Span known = tokens();
@@ -477,7 +490,7 @@ template <class Control> struct TurnOf : Binders {
         const int token = fed[i] = view[i];
         if (before + i < atHand)
           pool.callStart[slot][before + i] = token;
-        if (token < 0 || token >= Pool::vocab)
+        if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
           code = kTokenRange;
         else if (position < r.numTokens && known[position] != token)
           code = kFeedMismatch;

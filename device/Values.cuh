@@ -171,6 +171,12 @@ template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int c
   return K % 8 == 0 ? words : keepBelow(words, column, K);
 }
 
+/// Whether a model with so many tokens has this one.
+__device__ __forceinline__ bool isTokenOf(int token, int vocab) { return (unsigned)token < (unsigned)vocab; }
+
+/// The line of a token in the table of a model with so many tokens. One that the model lacks has the first line.
+__device__ __forceinline__ int lineOfToken(int token, int vocab) { return isTokenOf(token, vocab) ? token : 0; }
+
 /// A weight matrix read row by row (an embedding table).
 template <int Columns> struct WeightRows {
   const u16 *base;

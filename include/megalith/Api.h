@@ -155,7 +155,7 @@ public:
   std::map<std::string, int64_t> converted() const;
   /// A param's value; nullopt when there is none of this name.
   std::optional<int64_t> param(std::string_view name) const;
-  /// Tokens that requests may have: those of the largest vocabulary.
+  /// Tokens that requests may have: those of the first model of `kv:`.
   int64_t vocabulary() const;
   /// Columns of RequestResult::logits, which are those of the first model of `kv:`.
   int64_t logitsVocabulary() const;

@@ -77,17 +77,12 @@ const driver::LoadedModel *Program::State::model() const {
 }
 
 int64_t Program::State::vocabulary() const {
-  int64_t most = 0;
-  for (const driver::LoadedModel &model : compiled.models)
-    most = std::max(most, model.checked.vocab);
-  return most;
+  const auto models = ir::modelsByNumber(compiled.module);
+  return models.empty() ? 0 : models.front()->get<ir::attr::vocab>();
 }
 
 int64_t Program::vocabulary() const { return state->vocabulary(); }
-int64_t Program::logitsVocabulary() const {
-  const auto models = ir::modelsByNumber(state->compiled.module);
-  return models.empty() ? 0 : models.front()->get<ir::attr::vocab>();
-}
+int64_t Program::logitsVocabulary() const { return state->vocabulary(); }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
 std::optional<double> Program::positions() const { return state->model() ? state->model()->positions() : std::nullopt; }
 std::string Program::positionsPlace() const { return state->model() ? state->model()->positionsPlace() : ""; }

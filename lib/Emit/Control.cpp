@@ -138,6 +138,8 @@ private:
     }
     if (layout.scratchWords > 0)
       constant("scratchWords", layout.scratchWords, "that a warp keeps in a stage");
+    if (const auto models = ir::modelsByNumber(module); !models.empty())
+      constant("requestVocab", models.front()->get<attr::vocab>(), "tokens of the first model, which requests have");
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
     for (auto [name, state] : {std::pair("cancelState", module.root.get<attr::cancel>()),

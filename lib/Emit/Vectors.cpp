@@ -101,7 +101,8 @@ std::string Vectors::compute(const Operation &op, bool partner) {
           "{}.load8(min(pass.rows[row].position, {}), {})", group.names.weights.at(op.name),
           ir::storageOf(*group.module.find(Op::Model, group.planned.name), op.name).get<attr::shape>()[0] - 1,
           column(partner));
-    return fmt::format("{}.load8(pass.rows[row].token, {})", group.names.weights.at(op.name), column(partner));
+    return fmt::format("{}.load8(lineOfToken(pass.rows[row].token, {}), {})", group.names.weights.at(op.name),
+                       group.module.find(Op::Model, group.planned.name)->get<attr::vocab>(), column(partner));
   case Op::RopeCos:
   case Op::RopeSin: {
     const char *which = op.op == Op::RopeCos ? "cos" : "sin";

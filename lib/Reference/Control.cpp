@@ -284,11 +284,16 @@ void Control::setField(const Operation &op) {
 
 void Control::append(const Operation &op) {
   int32_t count = 0;
+  bool wrong = false;
   const std::vector<int32_t> given = operand(op, 0).seq;
   const std::vector<int32_t> stop = op.operands.size() > 1 ? operand(op, 1).seq : std::vector<int32_t>();
   for (int32_t token : given) {
     if (r.finished())
       break;
+    if (token < 0 || token >= program.vocab) {
+      wrong = true;
+      break;
+    }
     if (machine.options.keepLogits || r.keepLogits) {
       const std::vector<float> *line = r.nextLogits();
       r.result.logits.push_back(line ? *line : std::vector<float>());
@@ -301,6 +306,8 @@ void Control::append(const Operation &op) {
   }
   if (count > 0)
     r.result.appends.push_back({tick, count});
+  if (wrong)
+    throw FaultSignal{Fault::TokenRange, op.loc};
   set(op, count);
 }
 

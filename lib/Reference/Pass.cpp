@@ -100,12 +100,13 @@ bool Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
          (!input.kept.empty() && input.rowsRead(rows).second > rows);
 }
 
-/// Every row must lie in the vocabulary and, below the end of the request's
-/// tokens, be the token that stands there.
+/// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
+/// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
 Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
+  const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != "draft";
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
-    if (row.token < 0 || row.token >= models[pool]->vocab())
+    if (row.token < 0 || (mustKnow && row.token >= models[pool]->vocab()))
       return Fault::TokenRange;
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
       return Fault::FeedMismatch;

@@ -77,9 +77,12 @@ void Program::readDeclarations() {
     pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
                      op->get<attr::watermark>(), op->get<attr::on_full>() == "wait", op->get<attr::rows_beyond>(),
                      op->get<attr::reserve>()});
-    if (const Operation *model = module.find(Op::Model, op->name))
+    if (const Operation *model = module.find(Op::Model, op->name)) {
       pools.back().window = model->get<attr::kv_window>();
+    }
   }
+  if (const auto models = ir::modelsByNumber(module); !models.empty())
+    vocab = models.front()->get<attr::vocab>();
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
 }

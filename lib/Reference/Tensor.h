@@ -66,6 +66,8 @@ public:
   void move(const PageTable &table, int64_t base, const std::vector<int32_t> &from);
 
   int64_t vocab() const { return vocabulary; }
+  /// The line of a token in an embedding. One that the model lacks has the first line.
+  int64_t lineOfToken(int64_t token) const { return token < vocabulary ? token : 0; }
   KvStore &kv() { return *store; }
 
 private:

@@ -589,6 +589,20 @@ bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, S
   return true;
 }
 
+/// The first constant that `e`, a token or a sequence of tokens, may give and that `good` does not hold for.
+template <class Good> static const Expr *wrongConstant(const Expr &e, Good good) {
+  if (e.kind == Expr::Const)
+    return good(e.intValue) ? nullptr : &e;
+  const bool gives = e.kind == Expr::Select || e.kind == Expr::SeqConcat || e.kind == Expr::SeqMake ||
+                     e.kind == Expr::SeqConst || e.kind == Expr::Cast;
+  if (!gives)
+    return nullptr;
+  for (const ExprRef &arg : llvm::drop_begin(e.args, e.kind == Expr::Select ? 1 : 0))
+    if (const Expr *wrong = arg ? wrongConstant(*arg, good) : nullptr)
+      return wrong;
+  return nullptr;
+}
+
 ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   if (scope.noEffects || scope.kind == Scope::Params) {
     diags.report(Diag::EffectNotAllowed, e.loc, "`append`", scope.noEffects ? scope.noEffects : "a constant");
@@ -603,6 +617,16 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
     diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence of tokens",
                  s->type.str());
     noteNoTokens(*s, Elem::Token);
+    return nullptr;
+  }
+  const auto first =
+      llvm::find_if(facts, [&](const ModelFacts &f) { return !in.pools.empty() && f.name == in.pools[0].name.text; });
+  const int64_t vocab = first == facts.end() ? 0 : first->vocab;
+  if (const Expr *wrong =
+          wrongConstant(*s, [&](int64_t token) { return token >= 0 && (vocab == 0 || token < vocab); })) {
+    diags.report(Diag::AppendToken, wrong->loc, wrong->intValue,
+                 vocab == 0 ? "the vocabulary" : fmt::format("the vocabulary of `{}`", first->name),
+                 vocab == 0 ? "has no negative tokens" : fmt::format("has the tokens 0 to {}", vocab - 1));
     return nullptr;
   }
   if (scope.locally)

@@ -31,6 +31,8 @@ struct Config {
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int asks = 1; // reducers of a call
   static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr int firstModel = -17688; // its number: requests have its tokens
+  static constexpr int requestVocab = 260; // tokens of that model
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
@@ -105,7 +107,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 109 "adaptive_speculative.control.cu"
+#line 111 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
@@ -115,7 +117,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 119 "adaptive_speculative.control.cu"
+#line 121 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
@@ -132,7 +134,7 @@ static __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 136 "adaptive_speculative.control.cu"
+#line 138 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
@@ -143,7 +145,7 @@ static __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 147 "adaptive_speculative.control.cu"
+#line 149 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
@@ -151,7 +153,7 @@ static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 155 "adaptive_speculative.control.cu"
+#line 157 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
@@ -175,7 +177,7 @@ static __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 179 "adaptive_speculative.control.cu"
+#line 181 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
@@ -205,7 +207,7 @@ static __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 209 "adaptive_speculative.control.cu"
+#line 211 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 
@@ -447,7 +449,7 @@ __device__ __forceinline__ void targetBodyX() {
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
-      b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
+      b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
 #line 192 "target.tensors.cu"
     });
   });

@@ -27,6 +27,8 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 0; // that calls write behind all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr int firstModel = 30708; // its number: requests have its tokens
+  static constexpr int requestVocab = 260; // tokens of that model
   static constexpr int states = 5;
   static constexpr int faultState = 4; // FAILED
   static constexpr unsigned long long slotStates = 0x6; // PREFILL DECODE
@@ -81,7 +83,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 85 "autoregressive.control.cu"
+#line 87 "autoregressive.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
@@ -91,7 +93,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 95 "autoregressive.control.cu"
+#line 97 "autoregressive.control.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -101,7 +103,7 @@ static __device__ void decodeIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 105 "autoregressive.control.cu"
+#line 107 "autoregressive.control.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
@@ -109,7 +111,7 @@ static __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 113 "autoregressive.control.cu"
+#line 115 "autoregressive.control.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -123,7 +125,7 @@ static __device__ void decodeResume(Turn &t) {
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 127 "autoregressive.control.cu"
+#line 129 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 
@@ -358,7 +360,7 @@ __device__ __forceinline__ void targetBodyX() {
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
-      b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
+      b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
 #line 189 "target.tensors.cu"
     });
   });

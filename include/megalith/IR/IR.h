@@ -172,7 +172,8 @@ inline constexpr int64_t mostCapacity = 1024;
 /// can be is a view, `token<>`.
 std::optional<Type> declaredType(const Operation &declaration);
 
-/// The models in the order of their pools, then those without. Everywhere in a kernel this is their number.
+/// The models in the order of their pools, then those without. Everywhere in a kernel this is their number. Requests
+/// have the tokens of the first one.
 std::vector<const Operation *> modelsByNumber(const Module &module);
 
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
