@@ -47,6 +47,8 @@ _CLASSES: dict[str, dict[str, str]] = {
 }
 # Those that put BOS and EOS around a text as `add_bos_token` and `add_eos_token` say; whether BOS without a word.
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
+# Those that put a space in front of a text as `add_prefix_space` says.
+_ADDS_SPACE = {"GPT2", "CodeGen", "Whisper", "GPTNeoX", "Bloom", "Roberta", "Bart"}
 # Of folders that name no class.
 _CLASS_OF_TYPE = {
     "codegen": "CodeGen",
@@ -88,6 +90,8 @@ class CheckpointTokens:
     """Of the package's class, in the order in which they are added."""
     adds: tuple[bool, bool] | None
     """BOS in front of a text, and EOS behind it. None: as `tokenizer.json` says."""
+    adds_space: bool | None
+    """In front of a text."""
 
 
 def _token_of(package: Any, value: Any, where: str, special: bool | None = None) -> Any:
@@ -140,7 +144,9 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     return _CLASS_OF_TYPE.get(kind, "") if isinstance(kind, str) else ""
 
 
-def read_tokens(folder: Path, config: Mapping[str, Any], model: Mapping[str, Any], tokenizer: Any, package: Any) -> Any:
+def read_tokens(
+    folder: Path, config: Mapping[str, Any], model: Mapping[str, Any], tokenizer: Any, package: Any
+) -> CheckpointTokens:
     """`config` is tokenizer_config.json, `model` config.json, `tokenizer` that of `tokenizer.json`.
 
     A token's flags are those of `added_tokens_decoder`, where the config has it. Without it, `special_tokens_map.json`
@@ -178,7 +184,9 @@ def read_tokens(folder: Path, config: Mapping[str, Any], model: Mapping[str, Any
 
     named: dict[str, Any] = {}
     specials: list[Any] = []
-    for name, value in said.items():
+    # The order of `transformers`: tokens without a number get the next ones.
+    order = {name: place for place, name in enumerate((*_NAMED, *_LISTS))}
+    for name, value in sorted(said.items(), key=lambda each: order.get(each[0], len(order))):
         if name in _LISTS:
             for key, each in _several(value, f"{where}: `{name}`"):
                 token = _token_of(package, each, f"{where}: `{name}`", special=True)
@@ -210,12 +218,20 @@ def read_tokens(folder: Path, config: Mapping[str, Any], model: Mapping[str, Any
             token.special = True
             added.append(token)
 
+    # Classes of `transformers` 4 always have their own way with BOS. What 5 has saved has it in `tokenizer.json`, and has
+    # no word of `add_bos_token`; that it has saved it is seen by `backend`.
     adds = None
     said_adds = [config.get(name) for name in ("add_bos_token", "add_eos_token")]
-    if kind in _ADDS_BOS and (any(each is not None for each in said_adds) or tokenizer.post_processor is None):
+    if kind in _ADDS_BOS and (
+        "backend" not in config
+        or tokenizer.post_processor is None
+        or any(each is not None for each in said_adds)
+        or not _ADDS_BOS[kind]
+    ):
         bos = _ADDS_BOS[kind] if said_adds[0] is None else bool(said_adds[0])
         adds = bos and "bos_token" in named, bool(said_adds[1]) and "eos_token" in named
-    return CheckpointTokens(named, added, adds)
+    space = config.get("add_prefix_space")
+    return CheckpointTokens(named, added, adds, space if isinstance(space, bool) and kind in _ADDS_SPACE else None)
 
 
 def _named_templates(value: Any, where: str) -> dict[str, str]:

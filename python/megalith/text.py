@@ -258,8 +258,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._named = tokens.named
         if tokens.adds is not None:
             self._put_around(package, *tokens.adds)
-        if isinstance(config.get("add_prefix_space"), bool):
-            self._set_prefix_space(package, config["add_prefix_space"])
+        if tokens.adds_space is not None:
+            self._set_prefix_space(tokens.adds_space)
         if config.get("split_special_tokens") is True:
             self._tokenizer.encode_special_tokens = True
         self.eos = frozenset(eos)
@@ -295,8 +295,7 @@ class HuggingFaceTokenizer(Tokenizer):
             single=parts, pair=pair, special_tokens=list(numbers.items())
         )
 
-    def _set_prefix_space(self, package: Any, adds: bool) -> None:
-        """As `transformers` 4 does, where the pre-tokenizer knows of it."""
+    def _set_prefix_space(self, adds: bool) -> None:
         known = self._tokenizer.pre_tokenizer
         if type(known).__name__ == "ByteLevel" and known.add_prefix_space != adds:
             known.add_prefix_space = adds
