@@ -154,6 +154,7 @@ def read_tokens(
     where = f"`{folder / 'tokenizer_config.json'}`"
     own = dict(tokenizer.get_added_tokens_decoder())
     said = {name: value for name, value in config.items() if name in _LISTS or _names_a_token(name)}
+    origin = dict.fromkeys(said, where)
     decoder: dict[int, Any] = {}
     if config.get("added_tokens_decoder") is not None:
         listed = config["added_tokens_decoder"]
@@ -163,13 +164,19 @@ def read_tokens(
             number = _number_of(key, f"{where}: `added_tokens_decoder`")
             decoder[number] = _token_of(package, value, f"{where}: `added_tokens_decoder`")
     else:
-        for name, value in read_object(folder / "special_tokens_map.json").items():
+        path = folder / "special_tokens_map.json"
+        for name, value in read_object(path).items():
             if name in _LISTS and isinstance(value, list):
                 value = [*(each for _, each in _several(said.get(name), f"{where}: `{name}`")), *value]
             if name in _LISTS or _names_a_token(name):
                 said[name] = value
+                origin[name] = f"`{path}`"
         special = {_content(value) for name, value in said.items() if name not in _LISTS}
-        special |= {_content(each) for name in _LISTS for _, each in _several(said.get(name), f"{where}: `{name}`")}
+        special |= {
+            _content(each)
+            for name in _LISTS
+            for _, each in _several(said.get(name), f"{origin.get(name, where)}: `{name}`")
+        }
         path = folder / "added_tokens.json"
         for content, number in read_object(path).items():
             if not isinstance(number, int) or isinstance(number, bool):
@@ -188,19 +195,21 @@ def read_tokens(
     order = {name: place for place, name in enumerate((*_NAMED, *_LISTS))}
     for name, value in sorted(said.items(), key=lambda each: order.get(each[0], len(order))):
         if name in _LISTS:
-            for key, each in _several(value, f"{where}: `{name}`"):
-                token = _token_of(package, each, f"{where}: `{name}`", special=True)
+            for key, each in _several(value, f"{origin.get(name, where)}: `{name}`"):
+                token = _token_of(package, each, f"{origin.get(name, where)}: `{name}`", special=True)
                 specials.append(token)
                 if key is not None:
                     named[key] = token.content
                 else:
                     named.setdefault("additional_special_tokens", []).append(token.content)
         elif isinstance(value, (str, Mapping)):
-            token = _token_of(package, value, f"{where}: `{name}`", special=True)
+            token = _token_of(package, value, f"{origin.get(name, where)}: `{name}`", special=True)
             named[name] = token.content
             specials.append(token)
         elif name in _NAMED and value is not None:
-            raise TextError(f"{where}: `{name}` must be a text, or an object with the `content` of a token")
+            raise TextError(
+                f"{origin.get(name, where)}: `{name}` must be a text, or an object with the `content` of a token"
+            )
     contents = {token.content for token in specials}
     added = []
     for _, token in sorted(decoder.items(), key=lambda each: each[0]):
