@@ -354,7 +354,13 @@ class Decoder:
         """The package's own."""
         nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
         model = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
-        whole = {"version": "1.0", **nothing, "added_tokens": [], "model": model, "decoder": description}
+        whole: dict[str, Any] = {
+            "version": "1.0",
+            **nothing,
+            "added_tokens": [],
+            "model": model,
+            "decoder": description,
+        }
         return self._package.from_str(json.dumps(whole)).decoder
 
     def start(self) -> _Chain:

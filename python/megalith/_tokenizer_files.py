@@ -136,12 +136,13 @@ def _number_of(text: str, where: str) -> int:
         raise TextError(f"{where} has the key `{text[:40]}`, which is no token's number") from None
 
 
-def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, bool]:
+    """And whether the folder names it; else it is that of the model's type."""
     for said in (config.get("tokenizer_class"), model.get("tokenizer_class")):
         if isinstance(said, str):
-            return said.removesuffix("Fast").removesuffix("Tokenizer")
+            return said.removesuffix("Fast").removesuffix("Tokenizer"), True
     kind = model.get("model_type")
-    return _CLASS_OF_TYPE.get(kind, "") if isinstance(kind, str) else ""
+    return (_CLASS_OF_TYPE.get(kind, "") if isinstance(kind, str) else ""), False
 
 
 def read_tokens(
@@ -184,7 +185,7 @@ def read_tokens(
             is_special = content in special
             decoder[number] = package.AddedToken(content, normalized=not is_special, special=is_special)
         decoder.update(own)
-    kind = _class_of(config, model)
+    kind, is_named = _class_of(config, model)
     for name, value in _CLASSES.get(kind, {}).items():
         if name not in said and tokenizer.token_to_id(value) is not None:
             said[name] = value
@@ -228,14 +229,11 @@ def read_tokens(
             added.append(token)
 
     # Classes of `transformers` 4 always have their own way with BOS. What 5 has saved has it in `tokenizer.json`, and has
-    # no word of `add_bos_token`; that it has saved it is seen by `backend`.
+    # no word of `add_bos_token`; that it has saved it is seen by `backend`. Where no class is named, as 5 does it, too.
     adds = None
     said_adds = [config.get(name) for name in ("add_bos_token", "add_eos_token")]
     if kind in _ADDS_BOS and (
-        "backend" not in config
-        or tokenizer.post_processor is None
-        or any(each is not None for each in said_adds)
-        or not _ADDS_BOS[kind]
+        any(each is not None for each in said_adds) or is_named and ("backend" not in config or not _ADDS_BOS[kind])
     ):
         bos = _ADDS_BOS[kind] if said_adds[0] is None else bool(said_adds[0])
         adds = bos and "bos_token" in named, bool(said_adds[1]) and "eos_token" in named

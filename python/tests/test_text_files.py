@@ -154,6 +154,11 @@ def test_what_stands_around_a_text(load, config, post, ids):
         assert tokenizer.encode("a", special=False) == [64]
 
 
+def test_no_class_is_named(load):
+    assert load(kind="llama").encode("a") == [64]
+    assert load({"add_bos_token": True}, kind="llama", post="bytes").encode("a") == [256, 64]
+
+
 def test_special_tokens_of_texts_may_be_no_tokens(load):
     tokenizer = load({"tokenizer_class": P, "split_special_tokens": True, "bos_token": "<s>"})
     assert tokenizer.encode("<s>") == [27, 82, 29]
