@@ -99,6 +99,14 @@ class Tokenizer:
         return self._templates is not None
 
     @property
+    def _template(self) -> str | None:
+        return None if self._templates is None else self._templates.sources.get("default")
+
+    @_template.setter
+    def _template(self, source: str) -> None:
+        self._templates = Templates({"default": source})
+
+    @property
     def chat_templates(self) -> list[str]:
         """Their names. One of a checkpoint that has one only is `default`."""
         return [] if self._templates is None else list(self._templates.sources)
@@ -385,7 +393,7 @@ def load(
     else:
         raise TextError(_no_tokenizer(folder))
     if chat_template is not None:
-        tokenizer._templates = Templates({"default": read_text(Path(chat_template))})
+        tokenizer._template = read_text(Path(chat_template))
         try:
             tokenizer.check_chat_template()
         except TextError as error:
