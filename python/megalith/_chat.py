@@ -9,6 +9,7 @@ from typing import Any
 
 from . import text as texts
 from ._errors import Error
+from ._generation import read_generation_config
 from ._program import compile, pipeline, pipelines
 
 
@@ -98,6 +99,9 @@ def chat(arguments: argparse.Namespace) -> int:
     tokenizer = texts.load(folder, program)
     for message in program.messages:
         print(message, end="", file=sys.stderr)
+    # The settings are those of the command line; the file's other wishes are told, as the server tells them.
+    for sentence in read_generation_config(folder).untold:
+        print(f"warning: {sentence}", file=sys.stderr)
     kernel = program.load(arguments.device, arguments.ordinal, progress=show_progress)
     where = kernel.device_name or {"reference": "the reference executor", "cpu": "the CPU executor"}.get(
         kernel.device, kernel.device
@@ -139,12 +143,16 @@ def chat(arguments: argparse.Namespace) -> int:
                     seed=arguments.seed,
                 )
                 try:
-                    for piece in tokenizer.stream(generation):
+                    for piece in tokenizer.stream(generation, prompt):
                         answer += piece
                         print(piece, end="", flush=True)
                 except KeyboardInterrupt:
                     generation.close()
                 print(flush=True)
+            except texts.TextError as error:
+                print(f"error: {error}", file=sys.stderr)
+                history.pop()
+                continue
             except Error as error:
                 print(error, file=sys.stderr)
                 history.pop()

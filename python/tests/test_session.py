@@ -460,3 +460,19 @@ def test_asyncio_cancels_what_is_left(made_up):
 
     got, number = asyncio.run(work())
     assert got == [1] and core.cancelled == [0, number]
+
+
+def test_tokens_that_end_a_text_for_the_tokenizer_end_requests(kernel, expected):
+    from megalith import text
+
+    prompt = PROMPTS[0]
+    end = expected[prompt][4]
+    tokenizer = text.ByteTokenizer([257, end, 10**6])  # one that the model does not have
+    with kernel.session(tokenizer=tokenizer) as session:
+        stream = session.generate(prompt, 12)
+        tokens = list(stream)
+        assert stream.end.finish == "stop" and tokens == expected[prompt][: expected[prompt].index(end) + 1]
+        assert list(stream.prompt) == list(prompt.encode())
+        assert list(session.generate(prompt, 12, eos=[])) == expected[prompt]
+    with kernel.session() as session:
+        assert list(session.generate(prompt, 12)) == expected[prompt]

@@ -246,7 +246,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_p=top_p,
                 top_k=top_k,
                 ends=session.options["max_ends"],
-                eos=len(program.eos),
+                eos=len(tokenizer.eos),
                 logit_lines=session.options["logit_lines"],
             )
             engine = Engine(

@@ -117,7 +117,7 @@ class Choice:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
         self.stop = StopText(job.stop)
-        self.pieces = engine.tokenizer.pieces()
+        self.pieces = engine.tokenizer.pieces(job.prompts[index // job.n])
         self.logprobs = LogprobQueue()
         self.is_over = False
 
