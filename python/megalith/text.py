@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from ._files import TextError, read_object
+
 if TYPE_CHECKING:
     from ._program import Program
 
@@ -28,10 +30,6 @@ ChatMessage = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`"""
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-
-
-class TextError(Exception):
-    """There is no tokenizer or template, it cannot be read, or its package is missing."""
 
 
 def _need(module: str, package: str, what: str) -> Any:
@@ -254,16 +252,6 @@ class HuggingFaceTokenizer(Tokenizer):
         return [number] if known is not None and known.special else None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TextError(f"`{path}` cannot be read: {error}") from error
-    return value if isinstance(value, dict) else {}
-
-
 def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
@@ -321,11 +309,11 @@ def load(
     `"byte_vocabulary": true`. `program` tells which tokens end a text; without it, generation_config.json and
     config.json do. `chat_template` is a file in place of the folder's. Raises `TextError`."""
     folder = Path(folder)
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if program is not None:
         eos = list(program.eos)
     else:
-        said = _json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
+        said = read_object(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
         eos = [said] if isinstance(said, int) else [each for each in said or [] if isinstance(each, int)]
     tokenizer: Tokenizer
     if program.byte_vocabulary if program is not None else config.get("byte_vocabulary"):
@@ -334,7 +322,7 @@ def load(
         tokenizer = HuggingFaceTokenizer(folder, eos)
     else:
         raise TextError(f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary")
-    tokenizer._config = _json(folder / "tokenizer_config.json")
+    tokenizer._config = read_object(folder / "tokenizer_config.json")
     if chat_template is None:
         tokenizer._template = _template_of(folder, tokenizer._config)
     else:
