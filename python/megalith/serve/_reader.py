@@ -54,11 +54,16 @@ def read(what: str, body: bytes, limits: Limits, tokenizer: texts.Tokenizer) -> 
             return read_job(value, what == "chat", limits, tokenizer)
         if what == "tokenize":
             tokens, wants_names = read_tokenize(value, limits, tokenizer)
-            return tokens, [tokenizer.name_of(token) for token in tokens] if wants_names else None
+            return tokens, [_name(token, tokenizer) for token in tokens] if wants_names else None
         assert what == "detokenize"
         return tokenizer.decode(read_detokenize(value, limits))
     except RecursionError as error:
         raise ApiError("the body is nested too deep") from error
+
+
+def _name(token: int, tokenizer: texts.Tokenizer) -> str:
+    known = tokenizer.bytes_of(token) if isinstance(tokenizer, texts.ByteTokenizer) else None
+    return tokenizer.name_of(token) if known is None else known.decode(errors="backslashreplace")
 
 
 # ===----------------------------------------------------------------------===#
