@@ -51,7 +51,7 @@ def _seconds(least: float, most: float, zero: bool = False) -> Callable[[str], f
             raise argparse.ArgumentTypeError(f"must be a number of seconds, found {text}") from None
         if not (least <= value <= most or zero and value == 0):
             what = "0, or " if zero else ""
-            raise argparse.ArgumentTypeError(f"must be {what}from {least:g} to {most:g} seconds, found {text[:40]}")
+            raise argparse.ArgumentTypeError(f"must be {what}from {least:.10g} to {most:.10g} seconds, found {text[:40]}")
         return value
 
     return parse
