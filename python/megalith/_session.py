@@ -201,11 +201,14 @@ class Generation(Iterator[int]):
 
     number: int
     """Of the request."""
+    prompt: Tokens
+    """Its tokens. Text of those that come is text behind them."""
     end: End | None
     """How it ended, behind the last token."""
 
     def __init__(self, session: Session, request: dict[str, Any], timeout: float | None) -> None:
         self.end = None
+        self.prompt = request["tokens"]
         self._session = session
         self._over = False
         self._tokens: deque[int] = deque()
@@ -264,10 +267,12 @@ class AsyncGeneration(AsyncIterator[int]):
     """`Generation` for asyncio: `async for token in session.agenerate(...)`."""
 
     number: int
+    prompt: Tokens
     end: End | None
 
     def __init__(self, session: Session, request: dict[str, Any]) -> None:
         self.end = None
+        self.prompt = request["tokens"]
         self._session = session
         self._over = False
         self._tokens: deque[int] = deque()
@@ -351,7 +356,8 @@ class Session:
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
     trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
                 there, and of the host for requests. 0: none
-    tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none
+    tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none. Tokens
+                that end a text for it end requests without `eos`, beside those of the model
     progress    called with what is being done
     """
 
@@ -375,6 +381,10 @@ class Session:
         self.kernel = kernel
         self._inputs = kernel._inputs
         self._encode: Encode | None = tokenizer.encode if tokenizer is not None else kernel._encode
+        known = kernel.program.eos
+        others = sorted(each for each in getattr(tokenizer, "eos", ()) if each not in known)
+        others = [each for each in others if each < kernel.program.vocabulary]
+        self._eos: list[int] | None = [*known, *others] if others else None
         options = {
             "places": places,
             "queue": queue,
@@ -417,7 +427,7 @@ class Session:
             prompt=prompt,
             max_new_tokens=0 if max_new_tokens is None else max_new_tokens,
             id=id,
-            eos=eos,
+            eos=self._eos if eos is None else eos,
             stop=stop,
             priority=priority,
             temperature=temperature,

@@ -18,6 +18,7 @@ import numpy as np
 import openai
 import pytest
 from conftest import DEMO, PROMPTS, ROOT
+from megalith._templates import Templates
 from megalith.serve._cli import make_parser
 from megalith.serve._engine import StopText
 from megalith.serve._protocol import ApiError, Limits, read_job, read_json
@@ -794,7 +795,7 @@ def test_what_is_not_said():
         "priority": 0,
         "inputs": {},
     }
-    tokenizer._template = "{{ messages[0].content }}{{ thinks }}"
+    tokenizer._templates = Templates({"default": "{{ messages[0].content }}{{ thinks }}"})
     body = {"model": "m", "messages": [{"role": "user", "content": "abc"}], "chat_template_kwargs": {"thinks": "!"}}
     job = read_job(body, True, limits_of(), tokenizer)
     assert bytes(job.prompts[0]) == b"abc!" and job.budgets == [50]

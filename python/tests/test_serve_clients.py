@@ -6,6 +6,7 @@ import megalith
 import openai
 import pytest
 from conftest import DEMO, PROMPTS
+from megalith._templates import Templates
 from megalith.serve._engine import StopText
 from megalith.serve._protocol import ApiError, Limits, read_job
 from serving import Served
@@ -149,7 +150,7 @@ LIMITS = Limits("m", 100, 90, 50, 260, True, 1.0, 1.0, 0, 64, 1)
 
 def prompt_of(template, messages, **more):
     tokenizer = megalith.text.ByteTokenizer()
-    tokenizer._template = template
+    tokenizer._templates = Templates({"default": template})
     return read_job({"model": "m", "messages": messages, **more}, True, LIMITS, tokenizer).prompts[0]
 
 

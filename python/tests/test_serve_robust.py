@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 from conftest import DEMO, PROMPTS
 from megalith._session import Event
+from megalith._templates import Templates
 from megalith.serve import _connections
 from megalith.serve._cli import _token_bytes, make_parser
 from megalith.serve._connections import Connection, Gate
@@ -75,7 +76,7 @@ def test_a_text_that_is_too_long_is_not_made_tokens():
             return super().encode(text, special=special)
 
     tokenizer = Never()
-    tokenizer._template = "{{ messages[0].content }}"
+    tokenizer._templates = Templates({"default": "{{ messages[0].content }}"})
     for body in {"prompt": "a" * 91}, {"prompt": ["a", "a" * 91]}, {"messages": [{"role": "user", "content": "a" * 91}]}:
         with pytest.raises(ApiError, match="91 characters, which are 91 tokens or more, and this server takes 90"):
             read_job({"model": "m", **body}, "messages" in body, LIMITS, tokenizer)

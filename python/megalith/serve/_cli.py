@@ -335,7 +335,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 usual=usual,
                 token_bytes=_token_bytes(tokenizer),
                 ends=session.options["max_ends"],
-                eos=len(program.eos),
+                eos=len(tokenizer.eos),
                 logit_lines=session.options["logit_lines"],
             )
             engine = Engine(

@@ -118,7 +118,9 @@ class Choice:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
         self.stop = StopText(job.stop, job.keeps_stop)
-        self.pieces = engine.tokenizer.pieces(**({"special": True} if job.shows_special else {}))
+        # The end of a prompt says all that text behind it depends on.
+        prompt = job.prompts[index // job.drawn][-1024:]
+        self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special)
         self.logprobs = LogprobQueue()
         self.is_over = False
 

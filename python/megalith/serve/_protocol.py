@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._generation import GenerationDefaults
+from .._templates import RESERVED
 from ..text import TextError, Tokenizer
 
 MOST_CHOICES = 128
@@ -577,13 +578,13 @@ def _read_chat(fields: Fields, limits: Limits, tokenizer: Tokenizer, cut: bool =
     messages = fields.take("messages")
     if not isinstance(messages, list) or not messages:
         raise fields.wrong("messages", "is missing" if messages is None else "must be an array with messages")
-    template = tokenizer._template or ""
+    template = "\n".join(tokenizer._templates.sources.values()) if tokenizer._templates else ""
     read = [_read_message(message, f"messages[{number}]", template) for number, message in enumerate(messages)]
     variables = fields.take("chat_template_kwargs", {})
     if not isinstance(variables, dict):
         raise fields.wrong("chat_template_kwargs", f"must be an object, found {_what(variables)}")
     for name in variables:
-        if name in ("self", "messages", "answer", "add_generation_prompt", "tools", "documents") or not name.isidentifier():
+        if name in _TAKEN or not name.isidentifier():
             raise fields.wrong("chat_template_kwargs", f"may not have `{name[:200]}`")
     continues = fields.boolean("continue_final_message")
     answer = fields.boolean("add_generation_prompt", not continues)
@@ -661,6 +662,8 @@ def _read_message(message: Any, at: str, template: str) -> dict[str, Any]:
     return out
 
 
+_TAKEN = RESERVED | {"self", "answer", "tools", "documents", "chat_template"}
+"""No names of a client's variables."""
 _ASKS_FOR_NONE = re.compile(r"""content['"]?\]?\s+is\s+(not\s+)?none""", re.IGNORECASE)
 
 

@@ -1,7 +1,7 @@
 """Bodies of calls are read here: what they say, and the tokens of their texts.
 
 Python runs one thing at a time, and a stream must not wait for a long body. So short ones are read at once, and longer
-ones in processes of their own, which have the tokenizer, too."""
+ones in processes of their own, which have the tokenizer, too. Chats wait for their template, on threads."""
 
 from __future__ import annotations
 
@@ -162,15 +162,18 @@ class _Process:
 class Reader:
     def __init__(self, limits: Limits, tokenizer: texts.Tokenizer, recipe: Recipe) -> None:
         self.limits, self.tokenizer = limits, tokenizer
+        self._chats = ThreadPoolExecutor(4, thread_name_prefix="megalith-chat")
         self._lanes = [
             (_Process((recipe, limits)), ThreadPoolExecutor(1, thread_name_prefix="megalith-reader")) for _ in range(2)
         ]
 
     async def read(self, what: str, body: bytes) -> Any:
+        loop = asyncio.get_running_loop()
         if len(body) <= AT_ONCE:
+            if what in ("chat", "tokenize"):
+                return await loop.run_in_executor(self._chats, read, what, body, self.limits, self.tokenizer)
             return read(what, body, self.limits, self.tokenizer)
         process, threads = self._lanes[len(body) > MIDDLE]
-        loop = asyncio.get_running_loop()
         return await loop.run_in_executor(threads, self._ask, process, what, body)
 
     def _ask(self, process: _Process, what: str, body: bytes) -> Any:
@@ -185,6 +188,7 @@ class Reader:
         return value
 
     def close(self) -> None:
+        self._chats.shutdown(wait=False, cancel_futures=True)
         for process, threads in self._lanes:
             process.close()
             threads.shutdown(wait=False, cancel_futures=True)
