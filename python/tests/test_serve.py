@@ -317,7 +317,7 @@ def test_a_tokenizer_of_hugging_face(tmp_path, texts):
     made.pre_tokenizer, made.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
     made.add_special_tokens(["<s>", "</s>", "<|end|>"])
     made.save(str(model / "tokenizer.json"))
-    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast"}))
     with Served("sampled", model=model) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         ask = dict(model="Small-Instruct", max_tokens=12, stop=["<|end|>", "rl"])
