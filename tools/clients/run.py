@@ -115,7 +115,7 @@ class Client:
                        "--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=4",
                        "--data", "kind=json_file,path=data.jsonl", "--disable-progress")
         # It ends with 0 when all requests have failed, too.
-        (row,) = (line.split("|")[1:] for line in out.splitlines()[:40] if re.match(r"\| concurrent@2 \| \d\d:", line))
+        row = next(line.split("|")[1:] for line in out.splitlines() if re.match(r"\|\s*concurrent@2\s*\|\s*\d\d:", line))
         assert int(row[6]) > 0 and int(row[8]) == 0, out[:3000]
 
 
@@ -169,7 +169,7 @@ def main():
                                    check=True)
                     CLIENTS[name](Client(folder, work, base))
                     rows.append((name, "works"))
-                except (AssertionError, ValueError, subprocess.SubprocessError) as error:
+                except (AssertionError, ValueError, StopIteration, subprocess.SubprocessError) as error:
                     print(f"{name}: {error}", file=sys.stderr)
                     rows.append((name, "FAILS"))
                 print(*rows[-1], flush=True)
