@@ -40,7 +40,7 @@ fi
 if ! .venv/bin/python -c 'import nanobind, scikit_build_core, numpy, pytest, tokenizers, jinja2, starlette, uvicorn, openai' 2>/dev/null; then
   echo "installing Python packages for the module megalith and its tests into .venv"
   { [ -x .venv/bin/pip ] || python3 -m venv .venv; } &&
-    .venv/bin/pip install --quiet 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy pytest tokenizers jinja2 starlette \
-      uvicorn openai ||
+    .venv/bin/pip install --quiet 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy pytest tokenizers 'jinja2>=3.1.6' starlette \
+      uvicorn 'h11>=0.16' openai ||
     echo "warning: they could not be installed; scripts/run_tests.py will miss them" >&2
 fi

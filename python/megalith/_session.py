@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._errors import Error, Message
-from ._requests import Encode, Prompt, Request, Tokens, dict_of
+from ._errors import Error, Message, out_of_range
+from ._requests import Encode, Prompt, Request, Tokens, dict_of, number_of
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -166,7 +166,7 @@ class _Router:
             self.ended.set()
 
     def next(self, timeout: float | None) -> Event | None:
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + _seconds(timeout)
         while True:
             with self.changed:
                 if self.pump is not None:
@@ -174,7 +174,7 @@ class _Router:
                         left = None if end is None else end - time.monotonic()
                         if left is not None and left <= 0:
                             return None
-                        self.changed.wait(left)
+                        self.changed.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
                     if self.loose:
                         return self.loose.popleft()
                     if self.failed:
@@ -392,7 +392,7 @@ class Session:
             "max_ends": max_ends,
             "ring": ring,
             "seed": seed,
-            "watchdog": float(watchdog),
+            "watchdog": number_of(watchdog, "watchdog"),
             "idle_ms": idle_ms,
             "logit_lines": logit_lines,
             "trace": trace,
@@ -441,6 +441,8 @@ class Session:
         out = dict_of(request, "", self._inputs, self._encode, self.kernel._encode)
         if max_new_tokens is None:
             out["max_new_tokens"] = max(0, self.options["max_tokens"] - len(out["tokens"]))
+        if logprobs is not None and number_of(logprobs, "logprobs") < 0:
+            raise out_of_range("logprobs", 0, 20, logprobs)
         out["logprobs"] = -1 if logprobs is None else logprobs
         return out
 
@@ -683,7 +685,15 @@ class Session:
 
 
 def _milliseconds(timeout: float | None) -> float:
-    return -1.0 if timeout is None else max(0.0, 1000.0 * timeout)
+    return -1.0 if timeout is None else 1000.0 * _seconds(timeout)
+
+
+def _seconds(timeout: float) -> float:
+    """What a lock may wait for is limited."""
+    seconds = number_of(timeout, "timeout")
+    if seconds != seconds:
+        raise out_of_range("timeout", 0, threading.TIMEOUT_MAX, timeout)
+    return min(max(0.0, seconds), threading.TIMEOUT_MAX)
 
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -121,7 +121,7 @@ def test_files_of_requests(program, kernel, tmp_path):
     [
         ({"prompt": [1.5], "max_new_tokens": 1}, TypeError, "list of integers"),
         ({"prompt": [[1]], "max_new_tokens": 1}, TypeError, "list of integers"),
-        ({"prompt": [2**31], "max_new_tokens": 1}, ValueError, "32-bit"),
+        ({"prompt": [2**31], "max_new_tokens": 1}, megalith.Error, "from -2147483648 to 2147483647, found 2147483648"),
         ({"prompt": [1], "max_new_tokens": 1.0}, TypeError, "max_new_tokens"),
         ({"prompt": [1], "max_new_tokens": True}, TypeError, "max_new_tokens"),
         ({"prompt": [1], "tokens": [1], "max_new_tokens": 1}, TypeError, "one prompt"),
@@ -262,3 +262,21 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert out == "interrupted\nkernel-busy\n" and process.returncode == 0
+
+
+def test_no_new_tokens(kernel):
+    for options in {}, {"logits": True}:
+        (result,) = kernel.run([megalith.Request("abc", 0)], **options)
+        assert result.tokens.tolist() == [] and result.finish == "length"
+
+
+@pytest.mark.parametrize("name, value", [("seed", -1), ("seed", 2**32), ("max_ticks", 2**63), ("delay_seed", -1), ("shuffle_pages", 2**64)])
+def test_numbers_out_of_range_have_their_limits(kernel, name, value):
+    with pytest.raises(megalith.Error, match=f"`{name}` must be from .* to .*, found {value}"):
+        kernel.run([megalith.Request("a", 1)], **{name: value})
+
+
+@pytest.mark.parametrize("name, value", [("seed", -1), ("top_k", 2**63), ("temperature", 10**400), ("priority", 2**64)])
+def test_so_have_those_of_requests(kernel, name, value):
+    with pytest.raises(megalith.Error, match=f"`{name}` must be from .* to .*, found {value}"):
+        kernel.run([megalith.Request("a", 1, **{name: value})])
