@@ -65,3 +65,9 @@ class Error(Exception):
     def kind(self) -> str:
         """Of the first error."""
         return self.first.kind
+
+
+def out_of_range(name: str, least: float, most: float, found: object) -> Error:
+    """A number that is no value of the argument `name`."""
+    sentence = f"`{name}` must be from {least} to {most}, found {found}"
+    return Error([Message("out-of-range", sentence, text=f"error: {sentence} [out-of-range]\n")])

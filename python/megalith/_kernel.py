@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._errors import Message
-from ._requests import Request, byte_encode, dict_of
+from ._requests import Request, byte_encode, dict_of, number_of
 
 from ._session import Session
 
@@ -143,7 +143,7 @@ class Kernel:
             "seed": seed,
             "control": control,
             "ticks_per_launch": ticks_per_launch,
-            "watchdog": float(watchdog),
+            "watchdog": number_of(watchdog, "watchdog"),
             "repeat": repeat,
             "shuffle_pages": shuffle_pages,
             "delay_seed": delay_seed,

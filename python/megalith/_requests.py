@@ -10,6 +10,8 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from ._errors import out_of_range
+
 Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 """Token ids: a list, or an array of integers of one dimension."""
 Prompt = Union[str, bytes, Tokens]
@@ -75,10 +77,15 @@ def tokens_of(value: Tokens, what: str = "tokens") -> npt.NDArray[np.int32]:
     array = np.asarray(value)
     if array.size == 0:
         array = array.astype(np.int32)
+    if array.dtype.kind not in "iu" and not isinstance(value, np.ndarray):  # numpy has no integers of that size
+        for each in value if isinstance(value, Sequence) else ():
+            if isinstance(each, int) and not -(2**63) <= each < 2**63:
+                raise out_of_range(what, -(2**31), 2**31 - 1, each)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"`{what}` must be a list of integers, or an array of them with one dimension")
     if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
-        raise ValueError(f"`{what}` holds a number that is no 32-bit integer")
+        wrong = array[(array < -(2**31)) | (array >= 2**31)][0]
+        raise out_of_range(what, -(2**31), 2**31 - 1, int(wrong))
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
@@ -103,6 +110,8 @@ def _input_of(name: str, value: Any, declared: Mapping[str, Mapping[str, Any]], 
     if isinstance(value, (float, np.floating)):
         return float(value)
     array = np.asarray(value)
+    if array.dtype.kind not in "biuf":  # a list with integers that numpy has no type for
+        return tokens_of(value, name)
     if declared.get(name, {}).get("type") == "bool" and array.dtype.kind == "b" or array.size == 0:
         array = array.astype(np.int32)
     if declared.get(name, {}).get("type") == "f32" and array.dtype.kind in "iu":
@@ -120,15 +129,28 @@ def _when_of(value: Any, what: str) -> tuple[int, int] | None:
     if isinstance(value, Mapping):
         if set(value) not in ({"tick"}, {"ms"}):
             raise TypeError(f"`{what}` must be {{'tick': N}} or {{'ms': N}}")
-        return int(value.get("tick", 0)), int(value.get("ms", 0))
-    tick, ms = value
-    return int(tick), int(ms)
+        value = value.get("tick", 0), value.get("ms", 0)
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise TypeError(f"`{what}` must be {{'tick': N}} or {{'ms': N}}, found {value!r}")
+    return _integer(value[0], what), _integer(value[1], what)
 
 
 def _integer(value: Any, what: str) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"`{what}` must be an integer, found {value!r}")
     return int(value)
+
+
+def number_of(value: Any, what: str) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"`{what}` must be a number, found {value!r}")
+    try:
+        return float(value)
+    except OverflowError as error:
+        most = float(np.finfo(np.float64).max)
+        raise out_of_range(what, -most, most, value) from error
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{what}` must be a number, found {value!r}") from error
 
 
 def _stop_of(value: Any, encode: Encode | None) -> list[npt.NDArray[np.int32]]:
@@ -163,10 +185,10 @@ def dict_of(
         "eos": None if eos is None else tokens_of(eos, "eos"),
         "stop": _stop_of(request.stop, encode_bytes),
         "priority": _integer(request.priority, "priority"),
-        "temperature": float(request.temperature),
+        "temperature": number_of(request.temperature, "temperature"),
         "top_k": _integer(request.top_k, "top_k"),
-        "top_p": float(request.top_p),
-        "min_p": float(request.min_p),
+        "top_p": number_of(request.top_p, "top_p"),
+        "min_p": number_of(request.min_p, "min_p"),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
         "inputs": {key: _input_of(key, value, declared, encode) for key, value in (request.inputs or {}).items()},
         "arrives": _when_of(request.arrives, "arrives"),

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._errors import Error, Message
-from ._requests import Encode, Prompt, Request, Tokens, dict_of
+from ._errors import Error, Message, out_of_range
+from ._requests import Encode, Prompt, Request, Tokens, dict_of, number_of
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -166,7 +166,7 @@ class _Router:
             self.ended.set()
 
     def next(self, timeout: float | None) -> Event | None:
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + _seconds(timeout)
         while True:
             with self.changed:
                 if self.pump is not None:
@@ -174,7 +174,7 @@ class _Router:
                         left = None if end is None else end - time.monotonic()
                         if left is not None and left <= 0:
                             return None
-                        self.changed.wait(left)
+                        self.changed.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
                     if self.loose:
                         return self.loose.popleft()
                     if self.failed:
@@ -201,11 +201,14 @@ class Generation(Iterator[int]):
 
     number: int
     """Of the request."""
+    prompt: Tokens
+    """Its tokens. Text of those that come is text behind them."""
     end: End | None
     """How it ended, behind the last token."""
 
     def __init__(self, session: Session, request: dict[str, Any], timeout: float | None) -> None:
         self.end = None
+        self.prompt = request["tokens"]
         self._session = session
         self._over = False
         self._tokens: deque[int] = deque()
@@ -264,10 +267,12 @@ class AsyncGeneration(AsyncIterator[int]):
     """`Generation` for asyncio: `async for token in session.agenerate(...)`."""
 
     number: int
+    prompt: Tokens
     end: End | None
 
     def __init__(self, session: Session, request: dict[str, Any]) -> None:
         self.end = None
+        self.prompt = request["tokens"]
         self._session = session
         self._over = False
         self._tokens: deque[int] = deque()
@@ -351,7 +356,8 @@ class Session:
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
     trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
                 there, and of the host for requests. 0: none
-    tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none
+    tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none. Tokens
+                that end a text for it end requests without `eos`, beside those of the model
     progress    called with what is being done
     """
 
@@ -375,6 +381,10 @@ class Session:
         self.kernel = kernel
         self._inputs = kernel._inputs
         self._encode: Encode | None = tokenizer.encode if tokenizer is not None else kernel._encode
+        known = kernel.program.eos
+        others = sorted(each for each in getattr(tokenizer, "eos", ()) if each not in known)
+        others = [each for each in others if each < kernel.program.vocabulary]
+        self._eos: list[int] | None = [*known, *others] if others else None
         options = {
             "places": places,
             "queue": queue,
@@ -382,7 +392,7 @@ class Session:
             "max_ends": max_ends,
             "ring": ring,
             "seed": seed,
-            "watchdog": float(watchdog),
+            "watchdog": number_of(watchdog, "watchdog"),
             "idle_ms": idle_ms,
             "logit_lines": logit_lines,
             "trace": trace,
@@ -417,7 +427,7 @@ class Session:
             prompt=prompt,
             max_new_tokens=0 if max_new_tokens is None else max_new_tokens,
             id=id,
-            eos=eos,
+            eos=self._eos if eos is None else eos,
             stop=stop,
             priority=priority,
             temperature=temperature,
@@ -431,6 +441,8 @@ class Session:
         out = dict_of(request, "", self._inputs, self._encode, self.kernel._encode)
         if max_new_tokens is None:
             out["max_new_tokens"] = max(0, self.options["max_tokens"] - len(out["tokens"]))
+        if logprobs is not None and number_of(logprobs, "logprobs") < 0:
+            raise out_of_range("logprobs", 0, 20, logprobs)
         out["logprobs"] = -1 if logprobs is None else logprobs
         return out
 
@@ -673,7 +685,15 @@ class Session:
 
 
 def _milliseconds(timeout: float | None) -> float:
-    return -1.0 if timeout is None else max(0.0, 1000.0 * timeout)
+    return -1.0 if timeout is None else 1000.0 * _seconds(timeout)
+
+
+def _seconds(timeout: float) -> float:
+    """What a lock may wait for is limited."""
+    seconds = number_of(timeout, "timeout")
+    if seconds != seconds:
+        raise out_of_range("timeout", 0, threading.TIMEOUT_MAX, timeout)
+    return min(max(0.0, seconds), threading.TIMEOUT_MAX)
 
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -12,26 +12,29 @@ which needs `jinja2`: `pip install megalith[text]`. A byte vocabulary needs neit
 from __future__ import annotations
 
 import codecs
-import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from ._decoding import UNKNOWN, Decoder, byte_level_bytes, fallback_byte
+from ._files import TextError, one_line, read_object, read_text
+from ._generation import eos_of
+from ._templates import RESERVED, Templates
+from ._tokenizer_files import read_templates, read_tokens
+
 if TYPE_CHECKING:
     from ._program import Program
+
+__all__ = ["ByteTokenizer", "ChatMessage", "HuggingFaceTokenizer", "Pieces", "TextError", "Tokenizer", "load"]
 
 ChatMessage = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`"""
 
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-
-
-class TextError(Exception):
-    """There is no tokenizer or template, it cannot be read, or its package is missing."""
+_CONTEXT = 64
+"""Tokens with text, of a prompt's end, on which the text of those behind it may depend."""
 
 
 def _need(module: str, package: str, what: str) -> Any:
@@ -39,6 +42,13 @@ def _need(module: str, package: str, what: str) -> Any:
         return __import__(module, fromlist=["_"])
     except ImportError as error:
         raise TextError(f"{what} needs the Python package `{package}`: pip install 'megalith[text]'") from error
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(f"the text has half of a surrogate pair at character {error.start}") from error
 
 
 class Pieces:
@@ -53,25 +63,58 @@ class Pieces:
         raise NotImplementedError
 
 
+class _BehindPieces(Pieces):
+    """Text behind a prompt that ends within a character: what was text of the prompt is not text behind it."""
+
+    def __init__(self, pieces: Pieces, shown: str) -> None:
+        self._pieces, self._shown = pieces, shown
+
+    def push(self, tokens: Iterable[int] | int) -> str:
+        return self._cut(self._pieces.push(tokens))
+
+    def flush(self) -> str:
+        return self._cut(self._pieces.flush())
+
+    def _cut(self, text: str) -> str:
+        same = 0
+        while same < min(len(text), len(self._shown)) and text[same] == self._shown[same]:
+            same += 1
+        self._shown = self._shown[same:] if same == len(text) else ""
+        return text[same:]
+
+
 class Tokenizer:
-    """Makes tokens of text, and text of tokens."""
+    """Makes tokens of text, and text of tokens.
+
+    Text of tokens is what they add to the text in front of them: a word's space is a part of it, unless nothing stands
+    in front. So wherever tokens become text, `prompt` may say which tokens they stand behind."""
 
     eos: frozenset[int] = frozenset()
-    """Tokens that end a text. They have no text."""
-    _template: str | None = None
-    _config: Mapping[str, Any] = {}
+    """Tokens that end a text: those of the model, and the tokenizer's own. They have no text."""
+    _templates: Templates | None = None
+    _named: Mapping[str, Any] = {}
 
     @property
     def has_chat_template(self) -> bool:
-        return self._template is not None
+        return self._templates is not None
+
+    @property
+    def chat_templates(self) -> list[str]:
+        """Their names. One of a checkpoint that has one only is `default`."""
+        return [] if self._templates is None else list(self._templates.sources)
+
+    def check_chat_template(self) -> None:
+        """Raises `TextError` of a template that is none, before a chat needs it."""
+        if self._templates is not None:
+            self._templates.check()
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         """Token ids of a text. `special`: with what the tokenizer puts around a text, such as a token that begins it."""
         raise NotImplementedError
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The text of all tokens. Special ones have none."""
-        pieces = self.pieces()
+    def decode(self, tokens: Iterable[int], prompt: Iterable[int] | None = None, *, special: bool = False) -> str:
+        """The text of all tokens. Special ones have none, unless `special`."""
+        pieces = self.pieces(prompt, special=special)
         return pieces.push(tokens) + pieces.flush()
 
     def bytes_of(self, token: int) -> bytes | None:
@@ -82,39 +125,70 @@ class Tokenizer:
         """What a token without bytes is called."""
         return f"<{token}>"
 
-    def pieces(self) -> Pieces:
-        """For tokens that come one by one."""
+    def pieces(self, prompt: Iterable[int] | None = None, *, special: bool = False) -> Pieces:
+        """For tokens that come one by one, behind those of a prompt. `special`: special ones have text, too."""
+        pieces = self._pieces(special)
+        tail = self._tail([] if prompt is None else list(prompt), special)
+        if not tail:
+            return pieces
+        pieces.push(tail)
+        other = self._pieces(special)
+        other.push(tail)
+        shown = other.flush()
+        return _BehindPieces(pieces, shown) if shown else pieces
+
+    def _pieces(self, special: bool) -> Pieces:
         raise NotImplementedError
 
-    def stream(self, tokens: Iterable[int]) -> Iterator[str]:
-        """Pieces of text while the tokens come. Each is whole characters; none is empty."""
-        pieces = self.pieces()
+    def _tail(self, prompt: list[int], special: bool) -> list[int]:
+        """Tokens of its end that give the text behind it all that it depends on."""
+        return prompt[-_CONTEXT:]
+
+    def stream(
+        self, tokens: Iterable[int], prompt: Iterable[int] | None = None, *, special: bool = False
+    ) -> Iterator[str]:
+        """Pieces of text while the tokens come. Each is whole characters; none is empty. Without a `prompt`, tokens of
+        `Session.generate` stand behind that of their request."""
+        pieces = self.pieces(getattr(tokens, "prompt", None) if prompt is None else prompt, special=special)
         for token in tokens:
             if piece := pieces.push(token):
                 yield piece
         if piece := pieces.flush():
             yield piece
 
-    def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
-        """The chat template's text. `answer`: the next turn is the model's. `variables` go to the template."""
-        if self._template is None:
+    def chat_text(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        answer: bool = True,
+        chat_template: str | None = None,
+        **variables: Any,
+    ) -> str:
+        """The chat template's text. `answer`: the next turn is the model's. `chat_template`: the name of one, where there
+        are several; without it `tool_use` if there are `tools`, else `default`. `variables` go to the template."""
+        if self._templates is None:
             raise TextError("the checkpoint has no chat template")
-        known: dict[str, Any] = {"tools": None, "documents": None}
-        for name, value in self._config.items():
-            if name.endswith("_token"):  # a text, or an object with the text
-                value = value.get("content") if isinstance(value, dict) else value
-                if isinstance(value, str):
-                    known[name] = value
-        known.update(variables)
-        return _render(self._template, {**known, "messages": list(messages), "add_generation_prompt": answer})
+        if taken := RESERVED & variables.keys():
+            raise TextError(f"`{min(taken)}` means something else in a chat template; it cannot be a variable")
+        name = self._templates.choose(chat_template, variables.get("tools") is not None)
+        known = {"tools": None, "documents": None, **self._named, **variables}
+        return self._templates.render(name, {**known, "messages": list(messages), "add_generation_prompt": answer})
 
     def exact(self, text: str) -> list[int] | None:
         """The tokens that make this text, if no others do. None: others may."""
         return None
 
-    def chat(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> list[int]:
+    def chat(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        answer: bool = True,
+        chat_template: str | None = None,
+        **variables: Any,
+    ) -> list[int]:
         """Its tokens."""
-        return self.encode(self.chat_text(messages, answer=answer, **variables), special=False)
+        text = self.chat_text(messages, answer=answer, chat_template=chat_template, **variables)
+        return self.encode(text, special=False)
 
 
 class _BytePieces(Pieces):
@@ -136,86 +210,106 @@ class ByteTokenizer(Tokenizer):
         self.eos = frozenset(eos)
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
-        return list(text.encode() if isinstance(text, str) else text)
+        return list(_utf8(text) if isinstance(text, str) else text)
 
     def bytes_of(self, token: int) -> bytes | None:
         return bytes([token]) if 0 <= token < 256 else None
 
-    def pieces(self) -> Pieces:
+    def _pieces(self, special: bool) -> Pieces:
         return _BytePieces()
 
     def exact(self, text: str) -> list[int] | None:
         return self.encode(text)
 
 
-class _WindowPieces(Pieces):
-    """A token's text depends on those before it (spaces, characters of several tokens). So the last tokens are decoded
-    together, and what was given already is cut off."""
-
-    def __init__(self, decode: Callable[[list[int]], str], hidden: frozenset[int]) -> None:
-        self._decode = decode
-        self._hidden = hidden
-        self._window: list[int] = []
-        self._complete = 0  # tokens of the window, behind which its text was complete the last time
-        self._given = 0  # characters of its text
+class _DecoderPieces(Pieces):
+    def __init__(self, decoder: Decoder, text_of: Callable[[int], str | None]) -> None:
+        self._chain = decoder.start()
+        self._text_of = text_of
 
     def push(self, tokens: Iterable[int] | int) -> str:
-        out = ""
-        for token in map(int, [tokens] if isinstance(tokens, (int, np.integer)) else tokens):
-            if token in self._hidden:
-                continue
-            self._window.append(token)
-            text = self._decode(self._window)
-            # Further bytes may turn its end into characters. One has four bytes: what has waited for longer is none,
-            # but for the last three.
-            most = len(text) if len(self._window) - self._complete <= 4 else 3
-            end = len(text)
-            while end and len(text) - end < most and text[end - 1] == _UNKNOWN:
-                end -= 1
-            out += self._until(text[:end])
-            if end == len(text) and len(text) > 0:  # the next token needs those since the last such place
-                self._window = self._window[self._complete :]
-                self._complete = len(self._window)
-                self._given = len(self._decode(self._window))
-        return out
+        out: list[str] = []
+        for token in [tokens] if isinstance(tokens, (int, np.integer)) else tokens:
+            name = self._text_of(int(token))
+            if name is not None:
+                out += self._chain.push(name)
+        return "".join(out)
 
     def flush(self) -> str:
-        return self._until(self._decode(self._window)) if self._window else ""
-
-    def _until(self, text: str) -> str:
-        out = text[self._given :]
-        self._given = max(self._given, len(text))
-        return out
-
-
-def _byte_level() -> dict[str, int]:
-    """As GPT-2 has it: a printable character for each byte."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTE_LEVEL = _byte_level()
+        return "".join(self._chain.end())
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """Of a folder with a `tokenizer.json`."""
+    """Of a folder with a `tokenizer.json`. The other files of `transformers` beside it say more of its tokens."""
 
     def __init__(self, folder: str | os.PathLike[str], eos: Iterable[int] = ()) -> None:
         folder = Path(folder)
-        tokenizers = _need("tokenizers", "tokenizers", f"`{folder / 'tokenizer.json'}`")
+        path = folder / "tokenizer.json"
+        package = _need("tokenizers", "tokenizers", f"`{path}`")
+        config = read_object(folder / "tokenizer_config.json")
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._tokenizer = package.Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001, the package has no class of its own
-            raise TextError(f"`{folder / 'tokenizer.json'}` cannot be read: {error}") from error
-        self._bytes: dict[int, bytes | None] = {}
+            raise TextError(f"`{path}` cannot be read: {one_line(error)}") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        tokens = read_tokens(folder, config, read_object(folder / "config.json"), self._tokenizer, package)
+        self._tokenizer.add_tokens(tokens.added)
+        self._named = tokens.named
+        if tokens.adds is not None:
+            self._put_around(package, *tokens.adds)
+        if isinstance(config.get("add_prefix_space"), bool):
+            self._set_prefix_space(package, config["add_prefix_space"])
+        if config.get("split_special_tokens") is True:
+            self._tokenizer.encode_special_tokens = True
         self.eos = frozenset(eos)
+        if (own := self._tokenizer.token_to_id(tokens.named.get("eos_token", ""))) is not None:
+            self.eos |= {own}
+        # `transformers` 5 does not do it to BPE: a space in front of a `.` is text there.
+        cleans_up = config.get("clean_up_tokenization_spaces") is True and (
+            type(self._tokenizer.model).__name__ != "BPE"
+            or config.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output") is True
+        )
+        self._decoder = Decoder(self._tokenizer, cleans_up)
+        # By their text, as the package does. One that was special once stays so.
+        self._hidden = {
+            token.content
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special or not self._tokenizer.decode([number]) and self._tokenizer.decode([number], False)
+        }
+        self._bytes: dict[int, bytes | None] = {}
+        self._texts: dict[int, str | None] = {}
+        self._shown: dict[int, str | None] = {}
+
+    def _put_around(self, package: Any, bos: bool, eos: bool) -> None:
+        parts, known = ["$A:0"], []
+        if bos:
+            parts.insert(0, f"{self._named['bos_token']}:0")
+            known.append("bos_token")
+        if eos:
+            parts.append(f"{self._named['eos_token']}:0")
+            known.append("eos_token")
+        numbers = {self._named[name]: self._tokenizer.token_to_id(self._named[name]) for name in known}
+        pair = [*parts, *(part.replace(":0", ":1").replace("$A", "$B") for part in parts)]
+        self._tokenizer.post_processor = package.processors.TemplateProcessing(
+            single=parts, pair=pair, special_tokens=list(numbers.items())
+        )
+
+    def _set_prefix_space(self, package: Any, adds: bool) -> None:
+        """As `transformers` 4 does, where the pre-tokenizer knows of it."""
+        known = self._tokenizer.pre_tokenizer
+        if type(known).__name__ == "ByteLevel" and known.add_prefix_space != adds:
+            known.add_prefix_space = adds
+            self._tokenizer.pre_tokenizer = known
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         if isinstance(text, bytes):
-            text = text.decode()
+            try:
+                text = text.decode()
+            except UnicodeDecodeError as error:
+                raise TextError(f"the text is no UTF-8 at byte {error.start}") from error
+        else:
+            _utf8(text)
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def bytes_of(self, token: int) -> bytes | None:
@@ -224,92 +318,48 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._bytes[token]
 
     def _bytes_of(self, token: int) -> bytes | None:
-        name = self._tokenizer.id_to_token(token)
-        added = self._tokenizer.get_added_tokens_decoder().get(token)
-        if name is None or token in self.eos or added is not None and added.special:
+        name = self._text_of(token)
+        if name is None:
             return None
-        if byte := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
-            return bytes([int(byte[1], 16)])
-        # Behind another token: some decoders drop a space where a text begins.
-        before = list(self._tokenizer.encode("a", add_special_tokens=False).ids)
-        text = str(self._tokenizer.decode([*before, token]))[len(str(self._tokenizer.decode(before))) :]
-        if _UNKNOWN in text and all(character in _BYTE_LEVEL for character in name):
-            return bytes(_BYTE_LEVEL[character] for character in name)  # a part of a character
-        return text.encode()
+        if self._decoder.falls_back and (byte := fallback_byte(name)) is not None:
+            return bytes([byte])
+        text = self._decoder.text_behind(name)
+        if UNKNOWN in text and self._decoder.is_byte_level:
+            return byte_level_bytes(name)  # a part of a character
+        return text.encode("utf-8", "replace")
 
     def name_of(self, token: int) -> str:
-        return self._tokenizer.id_to_token(token) or super().name_of(token)
+        return self._name_of(token) or super().name_of(token)
 
-    def pieces(self) -> Pieces:
-        return _WindowPieces(lambda tokens: self._tokenizer.decode(tokens, skip_special_tokens=True), self.eos)
+    def _name_of(self, token: int) -> str | None:
+        if token not in self._shown:
+            known = 0 <= token < 1 << 32
+            self._shown[token] = self._tokenizer.id_to_token(token) if known else None
+        return self._shown[token]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        shown = [token for token in map(int, tokens) if token not in self.eos]
-        return str(self._tokenizer.decode(shown, skip_special_tokens=True))
+    def _text_of(self, token: int) -> str | None:
+        """Its name, if it has text."""
+        if token not in self._texts:
+            name = self._name_of(token)
+            self._texts[token] = None if token in self.eos or name in self._hidden else name
+        return self._texts[token]
+
+    def _pieces(self, special: bool) -> Pieces:
+        return _DecoderPieces(self._decoder, self._name_of if special else self._text_of)
+
+    def _tail(self, prompt: list[int], special: bool) -> list[int]:
+        text_of = self._name_of if special else self._text_of
+        left = _CONTEXT
+        for place in range(len(prompt) - 1, -1, -1):
+            left -= text_of(int(prompt[place])) is not None
+            if not left:
+                return prompt[place:]
+        return prompt
 
     def exact(self, text: str) -> list[int] | None:
         """A special token has no text, so nothing else can stand for it."""
-        number = self._tokenizer.token_to_id(text)
-        known = self._tokenizer.get_added_tokens_decoder().get(number) if number is not None else None
-        return [number] if known is not None and known.special else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TextError(f"`{path}` cannot be read: {error}") from error
-    return value if isinstance(value, dict) else {}
-
-
-def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = config.get("chat_template")
-    if isinstance(template, list):  # of objects with a name
-        named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
-
-
-def _render(template: str, variables: Mapping[str, Any]) -> str:
-    """As Hugging Face's `apply_chat_template` does: in a sandbox."""
-    _need("jinja2", "jinja2", "a chat template")
-    import jinja2.ext
-    import jinja2.sandbox
-
-    class Generated(jinja2.ext.Extension):  # {% generation %} marks what a model writes; it changes nothing here
-        tags = {"generation"}
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    def fail(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def tojson(
-        value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-    ) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    def strftime_now(form: str) -> str:
-        import datetime
-
-        return datetime.datetime.now().strftime(form)
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generated, jinja2.ext.loopcontrols]
-    )
-    environment.filters["tojson"] = tojson
-    environment.globals.update(raise_exception=fail, strftime_now=strftime_now)
-    try:
-        return environment.from_string(template).render(**variables)
-    except jinja2.TemplateError as error:
-        raise TextError(f"the chat template failed: {error}") from error
+        number = self._tokenizer.token_to_id(text) if text in self._hidden else None
+        return None if number is None else [number]
 
 
 def load(
@@ -319,27 +369,36 @@ def load(
 ) -> Tokenizer:
     """The tokenizer of a checkpoint's folder: that of its `tokenizer.json`, or bytes where `config.json` says
     `"byte_vocabulary": true`. `program` tells which tokens end a text; without it, generation_config.json and
-    config.json do. `chat_template` is a file in place of the folder's. Raises `TextError`."""
+    config.json do. The tokenizer's own `eos_token` ends it, too. `chat_template` is a file in place of the folder's.
+    Raises `TextError`."""
     folder = Path(folder)
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
+    eos: Iterable[int]
     if program is not None:
-        eos = list(program.eos)
+        eos = program.eos
     else:
-        said = _json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
-        eos = [said] if isinstance(said, int) else [each for each in said or [] if isinstance(each, int)]
+        eos = eos_of(read_object(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id")))
     tokenizer: Tokenizer
     if program.byte_vocabulary if program is not None else config.get("byte_vocabulary"):
         tokenizer = ByteTokenizer(eos)
     elif (folder / "tokenizer.json").is_file():
         tokenizer = HuggingFaceTokenizer(folder, eos)
     else:
-        raise TextError(f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary")
-    tokenizer._config = _json(folder / "tokenizer_config.json")
-    if chat_template is None:
-        tokenizer._template = _template_of(folder, tokenizer._config)
-    else:
+        raise TextError(_no_tokenizer(folder))
+    if chat_template is not None:
+        tokenizer._templates = Templates({"default": read_text(Path(chat_template))})
         try:
-            tokenizer._template = Path(chat_template).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise TextError(f"`{chat_template}` cannot be read: {error}") from error
+            tokenizer.check_chat_template()
+        except TextError as error:
+            raise TextError(f"`{chat_template}`: {error}") from error
+    elif found := read_templates(folder, read_object(folder / "tokenizer_config.json")):
+        tokenizer._templates = Templates(found)
     return tokenizer
+
+
+def _no_tokenizer(folder: Path) -> str:
+    text = f"`{folder}` has no `tokenizer.json`, and its model has no byte vocabulary"
+    for name in ("tokenizer.model", "tekken.json", "vocab.json", "vocab.txt"):
+        if (folder / name).is_file():
+            return f"{text}; `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of `transformers` makes one of its `{name}`"
+    return text

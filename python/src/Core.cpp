@@ -68,11 +68,11 @@ void read(nb::dict options, const char *name, std::function<void(const std::stri
   };
 }
 
-static InputValue inputOf(nb::handle value) {
+static InputValue inputOf(const std::string &name, nb::handle value) {
   if (PyBool_Check(value.ptr()))
     return value.ptr() == Py_True;
   if (PyLong_Check(value.ptr()))
-    return nb::cast<int64_t>(value);
+    return valueOf<int64_t>(value, "inputs." + name);
   if (PyFloat_Check(value.ptr()))
     return nb::cast<double>(value);
   if (nb::cast<std::string>(value.attr("dtype").attr("kind")) == "f")
@@ -92,7 +92,9 @@ static nb::object objectOf(const InputValue &value) {
 }
 
 /// (tick, ms)
-static When whenOf(nb::handle pair) { return {nb::cast<int64_t>(pair[0]), nb::cast<int64_t>(pair[1])}; }
+static When whenOf(nb::handle pair, const std::string &name) {
+  return {valueOf<int64_t>(pair[0], name), valueOf<int64_t>(pair[1], name)};
+}
 
 Request requestOf(nb::dict r) {
   Request out;
@@ -111,14 +113,14 @@ Request requestOf(nb::dict r) {
   read(r, "top_p", out.sampling.topP);
   read(r, "min_p", out.sampling.minP);
   if (nb::object seed = member(r, "seed"); !seed.is_none())
-    out.sampling.seed = nb::cast<uint32_t>(seed);
+    out.sampling.seed = valueOf<uint32_t>(seed, "seed");
   if (nb::object inputs = member(r, "inputs"); !inputs.is_none())
     for (auto [name, value] : nb::cast<nb::dict>(inputs))
-      out.inputs.emplace(bytesOf(name), inputOf(value));
+      out.inputs.emplace(bytesOf(name), inputOf(bytesOf(name), value));
   if (nb::object when = member(r, "arrives"); !when.is_none())
-    out.arrives = whenOf(when);
+    out.arrives = whenOf(when, "arrives");
   if (nb::object when = member(r, "cancelled"); !when.is_none())
-    out.cancelled = whenOf(when);
+    out.cancelled = whenOf(when, "cancelled");
   read(r, "deadline_ms", out.deadlineMs);
   read(r, "file", out.file);
   read(r, "line", out.line);
@@ -187,10 +189,19 @@ nb::list listOf(const Messages &messages) {
   return out;
 }
 
-void raise(const Messages &messages) {
-  nb::object error = errorClass("Error")(listOf(messages), text(messages.text()));
+[[noreturn]] static void raiseObject(nb::object error) {
   PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
+}
+
+void raise(const Messages &messages) { raiseObject(errorClass("Error")(listOf(messages), text(messages.text()))); }
+
+void raiseOutside(const std::string &name, nb::object least, nb::object most, nb::handle value) {
+  raiseObject(errorClass("out_of_range")(name, least, most, value));
+}
+
+void raiseNot(const char *what, const std::string &name, nb::handle value) {
+  throw nb::type_error(("`" + name + "` must be " + what + ", found " + nb::repr(value).c_str()).c_str());
 }
 
 } // namespace megalith::python

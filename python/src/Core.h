@@ -8,6 +8,7 @@
 
 #include "megalith/Api.h"
 #include <initializer_list>
+#include <limits>
 #include <mutex>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -50,10 +51,31 @@ template <class T> std::vector<T> valuesOf(nb::handle array) {
 /// A member of a dict of options; none when it is not there, or None.
 nb::object member(nb::dict options, const char *name);
 
+/// Raises megalith.Error: `value` is outside what `name` may be.
+[[noreturn]] void raiseOutside(const std::string &name, nb::object least, nb::object most, nb::handle value);
+/// Raises TypeError.
+[[noreturn]] void raiseNot(const char *what, const std::string &name, nb::handle value);
+
+/// What Python says, as C++ has it. Numbers that C++ has no room for are told with their limits.
+template <class T> T valueOf(nb::handle value, const std::string &name) {
+  T out;
+  if (nb::try_cast(value, out))
+    return out;
+  if constexpr (std::is_same_v<T, bool>) {
+    raiseNot("a bool", name, value);
+  } else if constexpr (std::is_integral_v<T>) {
+    if (PyIndex_Check(value.ptr()))
+      raiseOutside(name, nb::cast(std::numeric_limits<T>::min()), nb::cast(std::numeric_limits<T>::max()), value);
+    raiseNot("an integer", name, value);
+  } else {
+    raiseNot("a number", name, value);
+  }
+}
+
 /// Sets `out` if the options say something.
 template <class T> void read(nb::dict options, const char *name, T &out) {
   if (nb::object value = member(options, name); !value.is_none())
-    out = nb::cast<T>(value);
+    out = valueOf<T>(value, name);
 }
 void read(nb::dict options, const char *name, std::string &out);
 void read(nb::dict options, const char *name, std::vector<std::string> &out);

@@ -58,13 +58,14 @@ static SessionOptions optionsOf(nb::dict from) {
   read(from, "progress", out.progress);
   read(from, "repeat", out.repeat);
   if (nb::object seed = member(from, "shuffle_pages"); !seed.is_none())
-    out.shufflePages = nb::cast<uint64_t>(seed);
+    out.shufflePages = valueOf<uint64_t>(seed, "shuffle_pages");
   read(from, "delay_seed", out.delaySeed);
   read(from, "replay", out.replay);
   read(from, "schedule", out.schedule);
   return out;
 }
 
+/// `vocabulary`: below 0, no logits were wanted.
 static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optional<Error> &why) {
   nb::dict out, gauges;
   out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
@@ -88,7 +89,7 @@ static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optiona
   }
   out["append_times"] = arrayOf(std::move(appended));
   out["append_tokens"] = arrayOf(std::move(appends));
-  if (r.logits.size() == generated * size_t(vocabulary) && (generated == 0 || !r.logits.empty()))
+  if (vocabulary >= 0 && r.logits.size() == generated * size_t(vocabulary))
     out["logits"] = arrayOf(std::move(r.logits), {generated, size_t(vocabulary)});
   else
     out["logits"] = nb::none();

@@ -202,7 +202,11 @@ void bindLive(nb::module_ &module) {
   nb::class_<Live>(module, "Live")
       .def("submit", submit)
       .def("next", next)
-      .def("cancel", [](Live &live, uint64_t request) { take(released([&] { return live.session.cancel(request); })); })
+      .def("cancel",
+           [](Live &live, nb::object request) {
+             const auto number = valueOf<uint64_t>(request, "request");
+             take(released([&] { return live.session.cancel(number); }));
+           })
       .def("stop",
            [](Live &live, bool now) {
              take(released([&] { return live.session.stop(now ? LiveSession::Stop::Now : LiveSession::Stop::Drain); }));

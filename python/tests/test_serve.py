@@ -18,6 +18,7 @@ import numpy as np
 import openai
 import pytest
 from conftest import DEMO, PROMPTS, ROOT
+from megalith._templates import Templates
 from megalith.serve._cli import make_parser
 from megalith.serve._engine import StopText
 from megalith.serve._protocol import ApiError, Limits, read_job, read_json
@@ -397,7 +398,16 @@ def test_errors_are_those_of_the_client(client):
         ({"inputs": {"x": 1}}, "inputs", "`x`"),
         ({"echo": True}, "echo", "not supported"),
         ({"suffix": "a"}, "suffix", "not supported"),
-        ({"best_of": 2}, "best_of", "not supported"),
+        ({"best_of": 2, "n": 3}, "best_of", "must be `n` or more; that is 3"),
+        ({"best_of": 2, "stream": True}, "best_of", "must be `n` in a stream"),
+        ({"prompt": ["a"] * 100, "best_of": 2}, "best_of", "more than the 128"),
+        ({"inputs": {"x": [2**63]}}, "inputs", "from -2147483648 to 2147483647"),
+        ({"inputs": {"x": 2**63}}, "inputs", "9223372036854775807, found 9223372036854775808"),
+        ({"request_id": ""}, "request_id", "must be a string of up to"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "must be 1 or more"),
+        ({"enable_thinking": False}, "enable_thinking", "`chat_template_kwargs`"),
+        ({"min_tokens": 3}, "min_tokens", "not supported"),
+        ({"allowed_token_ids": [1]}, "allowed_token_ids", "not supported"),
         ({"logprobs": 6}, "logprobs", "from 0 to 5"),
         ({"logprobs": True}, "logprobs", "must be an integer"),
         ({"top_logprobs": 2}, "top_logprobs", "is not a field"),
@@ -419,11 +429,19 @@ def test_what_is_wrong_is_said_at_its_field(served, body, param, what):
     "body, param, what",
     [
         ({"messages": None}, "messages", "is missing"),
-        ({"messages": [{"content": "a"}]}, "messages[0].role", "must be a string"),
+        ({"messages": [{"content": "a"}]}, "messages[0].role", "must be one of `system`, `developer`, `user`"),
+        ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role", "must be one of"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "must be a string"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type", "`text`"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages", "no tools"),
-        ({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "messages[0].tool_calls", "no tools"),
+        ({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "messages[0].tool_calls", "`assistant`"),
+        ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls[0]", "must be an object"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function", "`name`"),
+        ({"messages": [{"role": "assistant", "reasoning": 1}]}, "messages[0].reasoning", "must be a string"),
+        ({"chat_template": "{{ 1 }}"}, "chat_template", "--chat-template"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs", "may not have `messages`"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", "to be false"),
+        ({"continue_final_message": True}, "continue_final_message", "of the role `assistant`"),
         ({"tools": [{"type": "function"}]}, "tools", "not supported"),
         ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
         ({"logprobs": 1}, "logprobs", "true or false"),
@@ -461,6 +479,9 @@ def test_bodies_and_paths(served):
         ("[1]", "found an array"),
         ('{"n": NaN}', "NaN"),
         ("[" * 100000, "is not JSON"),
+        ('{"model": "demo", "prompt": "a", "x": ' + "[" * 200 + "]" * 200 + "}", "too deep"),
+        (b'{"model": "demo", "prompt": "\xed\xa0\x80"}', "not UTF-8"),
+        ('{"model": "demo", "prompt": "\ud800"}'.encode("utf-16", "surrogatepass"), "not UTF-8"),
     ):
         status, _, answer = served.call("POST", "/v1/completions", body)
         assert status == 400 and what in answer["error"]["message"]
@@ -702,7 +723,7 @@ def test_what_is_wrong_at_the_start(tmp_path):
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--host", "no.such.host.invalid")
     assert code == 1 and "there is no such address" in error
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--max-waiting", 0)
-    assert code == 2 and "1 or more" in error
+    assert code == 2 and "must be from 1 to 65536, found 0" in error
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--chat-template", tmp_path / "none")
     assert code == 1 and "cannot be read" in error
 
@@ -774,7 +795,7 @@ def test_what_is_not_said():
         "priority": 0,
         "inputs": {},
     }
-    tokenizer._template = "{{ messages[0].content }}{{ thinks }}"
+    tokenizer._templates = Templates({"default": "{{ messages[0].content }}{{ thinks }}"})
     body = {"model": "m", "messages": [{"role": "user", "content": "abc"}], "chat_template_kwargs": {"thinks": "!"}}
     job = read_job(body, True, limits_of(), tokenizer)
     assert bytes(job.prompts[0]) == b"abc!" and job.budgets == [50]

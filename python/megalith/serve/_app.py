@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -18,18 +20,29 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._core import version
 from ..text import Tokenizer
 from ._engine import Engine, Run, TokenLogprob
 from ._metrics import counts_of, render
-from ._protocol import ApiError, Job, no_such_model, read_job, read_json
+from ._protocol import ApiError, Job, no_such_model
+from ._reader import Reader
 
 PAGE = Path(__file__).parent / "page"
 T = TypeVar("T")
-LONG = 1 << 16
-"""Bodies of more bytes are made tokens on another thread, so that others do not wait."""
+BODY_SECONDS = 30.0
+"""So long a body may take to come."""
+
+_ELSEWHERE = {
+    "/v1/responses": "the Responses API is not here: use /v1/chat/completions. Agents take it by "
+    "`OpenAIChatCompletionsModel`, or `set_default_openai_api('chat_completions')`",
+    "/v1/messages": "Anthropic's API is not here: use /v1/chat/completions",
+    "/v1/embeddings": "there are no embeddings here",
+    "/v1/rerank": "there is no reranking here",
+    "/api/": "Ollama's API is not here: use /v1/chat/completions",
+}
+"""What clients look for, and what they may do."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,10 @@ class Facts:
     hosts: frozenset[str] | None
     """Names that a client may call the server by; None: any."""
     max_body: int
+    root: str = ""
+    """The checkpoint's folder."""
+    origins: frozenset[str] = frozenset()
+    """Of pages elsewhere that may call the server. `*`: all."""
 
 
 def _answer(error: ApiError) -> Response:
@@ -52,6 +69,74 @@ def _answer(error: ApiError) -> Response:
 # ===----------------------------------------------------------------------===#
 # Before the routes
 # ===----------------------------------------------------------------------===#
+
+
+_WITH_KEY = ("/v1/", "/stats", "/tokenize", "/detokenize")
+_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class RequestIds:
+    """Each answer has an `x-request-id`: the client's, if it gave one, so that both can be found in logs."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"")
+        name = given if _ID.fullmatch(given) else uuid.uuid4().hex.encode()
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name)]
+            await send(message)
+
+        await self.app(scope, receive, named)
+
+
+class Cors:
+    """Lets pages of other origins call the server, where `--allow-origin` names them. Browsers send no cookies or saved
+    passwords with such calls: a page must have the key itself."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self.app, self.origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"]) if scope["type"] == "http" else {}
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if not self.origins or scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        added = [] if "*" in self.origins else [(b"vary", b"Origin")]
+        is_allowed = bool(origin) and ("*" in self.origins or origin.lower() in self.origins)
+        if is_allowed:
+            allowed = b"*" if "*" in self.origins else origin.encode("latin-1")
+            added.append((b"access-control-allow-origin", allowed))
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [(b"access-control-expose-headers", b"x-request-id, x-megalith-requests, retry-after")]
+                message["headers"] = [*message.get("headers", ()), *added, *(more if is_allowed else [])]
+            await send(message)
+
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            if not is_allowed:
+                wrong = ApiError(f"the origin `{origin[:200]}` may not call this server; see --allow-origin", status=403)
+                await _answer(wrong)(scope, receive, with_headers)
+                return
+            asked = headers.get(b"access-control-request-headers", b"authorization, content-type, x-request-id")
+            added += [
+                (b"access-control-allow-methods", b"GET, POST"),
+                (b"access-control-allow-headers", asked),
+                (b"access-control-max-age", b"600"),
+            ]
+            if headers.get(b"access-control-request-private-network") == b"true":
+                added.append((b"access-control-allow-private-network", b"true"))
+            await Response(status_code=204)(scope, receive, with_headers)
+            return
+        await self.app(scope, receive, with_headers)
 
 
 class Guard:
@@ -72,7 +157,7 @@ class Guard:
         if self.facts.hosts is not None and _host_of(host) not in self.facts.hosts:
             # A page of a foreign name that leads to this machine would read what a browser here may.
             return ApiError(f"this server does not go by the name of `{host[:200]}`; see --allow-host", status=403)
-        if self.facts.api_key is not None and scope["path"].startswith(("/v1/", "/stats")):
+        if self.facts.api_key is not None and scope["path"].startswith(_WITH_KEY):
             scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.facts.api_key.encode()):
                 what = "is wrong" if key else "is missing: `Authorization: Bearer KEY`"
@@ -97,10 +182,19 @@ async def _read_body(request: Request, most: int) -> bytes:
     if said.isdigit() and int(said) > most:
         raise too_large
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise too_large
+
+    async def take() -> None:
+        async for chunk in request.stream():
+            body.extend(chunk)
+            if len(body) > most:
+                raise too_large
+
+    try:
+        await asyncio.wait_for(take(), BODY_SECONDS)
+    except asyncio.TimeoutError as error:
+        raise ApiError(
+            f"the body did not come within {BODY_SECONDS:g} s", status=408, headers={"Connection": "close"}
+        ) from error
     return bytes(body)
 
 
@@ -115,7 +209,7 @@ class Answer:
     def __init__(self, job: Job, model: str, tokenizer: Tokenizer) -> None:
         self.job, self.tokenizer = job, tokenizer
         self.head = {
-            "id": ("chatcmpl-" if job.is_chat else "cmpl-") + uuid.uuid4().hex,
+            "id": ("chatcmpl-" if job.is_chat else "cmpl-") + (job.id or uuid.uuid4().hex),
             "object": "",
             "created": int(time.time()),
             "model": model,
@@ -128,6 +222,8 @@ class Answer:
 
     def _name(self, token: int) -> str:
         """Its text, if it is such by itself."""
+        if self.job.names_tokens:
+            return f"token_id:{token}"
         known = self.tokenizer.bytes_of(token)
         if known is None:
             return self.tokenizer.name_of(token)
@@ -174,7 +270,8 @@ class Answer:
         self, texts: list[str], finishes: list[str], logprobs: list[list[TokenLogprob]], run: Run
     ) -> dict[str, Any]:
         choices = []
-        for index, (text, finish, told) in enumerate(zip(texts, finishes, logprobs)):
+        for index, drawn in enumerate(self._best(logprobs)):
+            text, finish, told = texts[drawn], finishes[drawn], logprobs[drawn]
             said: dict[str, Any] = {"text": text}
             if self.job.is_chat:
                 said = {"message": {"role": "assistant", "content": text, "refusal": None}}
@@ -182,12 +279,30 @@ class Answer:
         kind = "chat.completion" if self.job.is_chat else "text_completion"
         return {**self.head, "object": kind, "choices": choices, "usage": self.usage(run)}
 
+    def _best(self, logprobs: list[list[TokenLogprob]]) -> list[int]:
+        """Those that are told: of each prompt the `n` with the greatest mean logprob."""
+        if self.job.drawn == self.job.n:
+            return list(range(len(logprobs)))
+
+        def mean(choice: int) -> float:
+            known = [_finite(each.of.logprob) for each in logprobs[choice] if each.of.logprob is not None]
+            return sum(known) / len(known) if known else -math.inf
+
+        out: list[int] = []
+        for begin in range(0, len(logprobs), self.job.drawn):
+            of_prompt = range(begin, begin + self.job.drawn)
+            out += sorted(of_prompt, key=mean, reverse=True)[: self.job.n]  # of equals the first
+        return out
+
     def chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self.job.is_chat else "text_completion"
         chunk = {**self.head, "object": kind, "choices": choices}
         if self.job.wants_usage:
             chunk["usage"] = usage
         return chunk
+
+    def _usage_now(self, run: Run) -> dict[str, int] | None:
+        return self.usage(run) if self.job.usage_each else None
 
     def choice(
         self,
@@ -212,16 +327,18 @@ class Answer:
         try:
             if self.job.is_chat:
                 for index in range(len(run.choices)):
-                    yield _event(self.chunk([self.choice(index, "", role="assistant")]))
+                    yield _event(self.chunk([self.choice(index, "", role="assistant")], self._usage_now(run)))
             async with aclosing(run.pieces()) as pieces:
                 async for piece in pieces:
+                    now = self._usage_now(run)
                     if not self.job.is_chat:
-                        yield _event(self.chunk([self.choice(piece.choice, piece.text, piece.finish, piece.logprobs)]))
+                        choice = self.choice(piece.choice, piece.text, piece.finish, piece.logprobs)
+                        yield _event(self.chunk([choice], now))
                         continue
                     if piece.text or piece.logprobs:
-                        yield _event(self.chunk([self.choice(piece.choice, piece.text, None, piece.logprobs)]))
+                        yield _event(self.chunk([self.choice(piece.choice, piece.text, None, piece.logprobs)], now))
                     if piece.finish:
-                        yield _event(self.chunk([self.choice(piece.choice, None, piece.finish)]))
+                        yield _event(self.chunk([self.choice(piece.choice, None, piece.finish)], now))
             if self.job.wants_usage:
                 yield _event(self.chunk([], self.usage(run)))
         except ApiError as error:  # the status was sent already
@@ -292,7 +409,7 @@ class Stream(Response):
 # ===----------------------------------------------------------------------===#
 
 
-def make_app(engine: Engine, facts: Facts) -> Starlette:
+def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
     limits = engine.limits
     created = int(time.time())
     model = {
@@ -301,16 +418,30 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
         "created": created,
         "owned_by": "megalith",
         "max_model_len": limits.context,
+        "root": facts.root or limits.model,
+        "parent": None,
+        "permission": [
+            {
+                "id": f"modelperm-{uuid.uuid4().hex}",
+                "object": "model_permission",
+                "created": created,
+                "allow_create_engine": False,
+                "allow_sampling": True,
+                "allow_logprobs": limits.logit_lines > 0,
+                "allow_search_indices": False,
+                "allow_view": True,
+                "allow_fine_tuning": False,
+                "organization": "*",
+                "group": None,
+                "is_blocking": False,
+            }
+        ],
     }
 
     async def complete(request: Request, is_chat: bool) -> Response:
         arrived = time.monotonic()
         body = await _read_body(request, facts.max_body)
-
-        def read() -> Job:
-            return read_job(read_json(body), is_chat, limits, engine.tokenizer)
-
-        job = read() if len(body) <= LONG else await asyncio.to_thread(read)
+        job: Job = await reader.read("chat" if is_chat else "completion", body)
         run = engine.start(job, arrived)
         answer = Answer(job, limits.model, engine.tokenizer)
         if job.is_stream:
@@ -334,6 +465,18 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
 
     async def chat_completions(request: Request) -> Response:
         return await complete(request, is_chat=True)
+
+    async def tokenize(request: Request) -> Response:
+        tokens, names = await reader.read("tokenize", await _read_body(request, facts.max_body))
+        return JSONResponse(
+            {"count": len(tokens), "max_model_len": limits.context, "tokens": tokens, "token_strs": names}
+        )
+
+    async def detokenize(request: Request) -> Response:
+        return JSONResponse({"prompt": await reader.read("detokenize", await _read_body(request, facts.max_body))})
+
+    async def told_version(request: Request) -> Response:
+        return JSONResponse({"version": version()})
 
     async def models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [model]})
@@ -398,8 +541,9 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
 
     def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        elsewhere = [words for path, words in _ELSEWHERE.items() if request.url.path.startswith(path)]
         what = {
-            404: f"there is no `{request.url.path[:200]}` here",
+            404: elsewhere[0] if elsewhere else f"there is no `{request.url.path[:200]}` here",
             405: f"{request.method} is not a method of `{request.url.path[:200]}`",
         }.get(error.status_code, error.detail)
         return _answer(ApiError(what, status=error.status_code, headers=error.headers))
@@ -416,6 +560,9 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
             Route("/v1/models/{model:path}", one_model),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/tokenize", tokenize, methods=["POST"]),
+            Route("/detokenize", detokenize, methods=["POST"]),
+            Route("/version", told_version),
             Route("/health", health),
             Route("/metrics", metrics),
             Route("/stats", stats),
@@ -432,4 +579,4 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
         },
     )
     app.add_middleware(Guard, facts=facts)
-    return app
+    return RequestIds(Cors(app, facts.origins))

@@ -8,12 +8,14 @@ import contextlib
 import errno
 import ipaddress
 import json
+import logging
 import os
+import re
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +23,47 @@ from .. import __version__
 from .. import text as texts
 from .._chat import add_model_options, compile_from, find_pipeline, show_progress
 from .._errors import Error
+from .._generation import read_generation_config
 
 _NAMES = {"reference": "the reference executor", "cpu": "the CPU executor"}
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, found {text}")
-    return value
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, found {text}") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be from {least} to {most}, found {text[:40]}")
+        return value
+
+    return parse
 
 
-def _none_or_more(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, found {text}")
-    return value
+def _seconds(least: float, most: float, zero: bool = False) -> Callable[[str], float]:
+    """`zero`: 0 has a meaning of its own."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number of seconds, found {text}") from None
+        if not (least <= value <= most or zero and value == 0):
+            what = "0, or " if zero else ""
+            raise argparse.ArgumentTypeError(f"must be {what}from {least:.10g} to {most:.10g} seconds, found {text[:40]}")
+        return value
+
+    return parse
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, found {text}")
-    return value
+def _origin(text: str) -> str:
+    if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"must be as https://example.org, without a path, or `*`; found {text[:200]}")
+    return text.lower()
+
+
+_TOKENS = _whole(1, 1 << 28)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -63,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     where = parser.add_argument_group("where, and who may")
     where.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1, this machine only")
-    where.add_argument("--port", type=int, default=8000, metavar="N", help="default: 8000; 0: one that is free")
+    where.add_argument("--port", type=_whole(0, 65535), default=8000, metavar="N", help="default: 8000; 0: one that is free")
     where.add_argument(
         "--api-key", metavar="KEY", help="that clients must send; better in the variable MEGALITH_API_KEY"
     )
@@ -74,39 +94,61 @@ def make_parser() -> argparse.ArgumentParser:
         default=[],
         help="another name that clients may call a server on a local address by",
     )
+    where.add_argument(
+        "--allow-origin",
+        metavar="ORIGIN",
+        type=_origin,
+        action="append",
+        default=[],
+        help="pages from there, such as https://example.org, may call the server; `*`: all pages; default: none",
+    )
     where.add_argument("--show-text", action="store_true", help="let the page show the texts of all requests")
 
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--context",
-        type=_positive,
+        type=_TOKENS,
         metavar="N",
         help="tokens of a request with its completion; default: what fits, up to 8192",
     )
-    limits.add_argument("--max-prompt-tokens", type=_positive, metavar="N", help="default: as --context allows")
-    limits.add_argument("--max-completion-tokens", type=_positive, metavar="N", help="default: as --context allows")
+    limits.add_argument("--max-prompt-tokens", type=_TOKENS, metavar="N", help="default: as --context allows")
+    limits.add_argument("--max-completion-tokens", type=_TOKENS, metavar="N", help="default: as --context allows")
     limits.add_argument(
-        "--max-waiting", type=_positive, default=1024, metavar="N", help="requests that wait for a slot; default: 1024"
+        "--max-waiting", type=_whole(1, 1 << 16), default=1024, metavar="N", help="requests that wait for a slot; default: 1024"
     )
-    limits.add_argument("--max-body", type=_positive, default=4 << 20, metavar="BYTES", help="default: 4 MiB")
+    limits.add_argument(
+        "--max-body", type=_whole(1, 1 << 30), default=1 << 20, metavar="BYTES", help="default: 1048576, a MiB"
+    )
+    limits.add_argument(
+        "--max-connections",
+        type=_whole(1, 1 << 20),
+        metavar="N",
+        help="default: as many as files may be open (`ulimit -n`), up to 4096",
+    )
     limits.add_argument(
         "--request-timeout",
-        type=_seconds,
+        type=_seconds(0.001, 2147483, zero=True),  # milliseconds of 32 bits
         default=0.0,
         metavar="S",
-        help="a request ends after so many seconds; default: never",
+        help="a request ends after so many seconds; default: 0, never",
     )
     limits.add_argument(
         "--grace",
-        type=_seconds,
+        type=_seconds(0, 1e9),
         default=30.0,
         metavar="S",
         help="so long requests may go on when the server stops; default: 30",
     )
-
+    limits.add_argument(
+        "--write-timeout",
+        type=_seconds(0.001, 1e9),
+        default=30.0,
+        metavar="S",
+        help="a client that reads nothing of its answer for so long is given up; default: 30",
+    )
     limits.add_argument(
         "--logit-lines",
-        type=_none_or_more,
+        type=_whole(0, 1 << 24),
         metavar="N",
         help="rows of logits that requests with logprobs share, each as many as it may generate tokens; 0: there are no "
         "logprobs; default: what 64 MiB hold, up to 4096",
@@ -114,11 +156,11 @@ def make_parser() -> argparse.ArgumentParser:
 
     other = parser.add_argument_group("other")
     other.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the session, beside each request's own; default: 0"
+        "--seed", type=_whole(0, 2**32 - 1), default=0, metavar="N", help="of the session, beside each request's own; default: 0"
     )
     other.add_argument(
         "--idle-ms",
-        type=int,
+        type=_whole(-(2**31), 2**31 - 1),
         default=10000,
         metavar="N",
         help="the kernel ends when idle for so long; below 0: never; default: 10000",
@@ -168,8 +210,6 @@ def _told_of(where: str) -> Iterator[None]:
 def _bind(host: str, port: int) -> socket.socket:
     """Before a model is loaded. It listens when all is there; until then clients are refused, and need not wait."""
     where = f"{host}:{port}"
-    if not 0 <= port < 65536:
-        raise OSError(f"{where}: a port is from 0 to 65535")
     with _told_of(where):
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -183,40 +223,87 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _defaults(folder: str, samples: bool) -> tuple[float, float, int]:
-    """Temperature, top_p and top_k of requests that say nothing: the checkpoint's, else the API's."""
-    if not samples:
-        return 0.0, 1.0, 0
+_PROBES = (
+    [{"role": "user", "content": "Hello"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
+)
+
+
+def _probe(tokenizer: texts.Tokenizer, chat_template: str | None) -> None:
+    """A chat template that does not work is told now, and not to each client. One that was asked for is an error."""
+    why = ""
+    for messages in _PROBES:
+        try:
+            tokenizer.chat_text(messages)
+            return
+        except Exception as error:  # noqa: BLE001, a template may raise anything
+            why = why or str(error)
+    if chat_template is not None:
+        raise texts.TextError(f"--chat-template {chat_template}: {why}")
+    print(f"warning: chats will be refused, completions work: {why}", file=sys.stderr)
+
+
+def _token_bytes(tokenizer: texts.Tokenizer) -> int:
+    """The most bytes that a token stands for; 0: that is not known. Some tokenizers drop parts of a text."""
+    if isinstance(tokenizer, texts.ByteTokenizer):
+        return 1
     try:
-        said = json.loads((Path(folder) / "generation_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        said = {}
-    if not isinstance(said, dict):
-        said = {}
-    if said.get("do_sample") is False:
-        return 0.0, 1.0, 0
-
-    def number(name: str, default: float, least: float, most: float) -> float:
-        value = said.get(name, default)
-        good = isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
-        return value if good else default
-
-    return number("temperature", 1.0, 0, 1e6), number("top_p", 1.0, 1e-9, 1), int(number("top_k", 0, 0, 2**31 - 1))
+        made = json.loads(tokenizer._tokenizer.to_str())  # type: ignore[attr-defined]
+        model = made["model"]
+        if model["type"] != "BPE" or model.get("fuse_unk") and not model.get("byte_fallback"):
+            return 0
+        pending, kept = [made.get("normalizer")], {"NFC", "Prepend", "Replace", "Sequence"}
+        while pending:
+            normalizer = pending.pop()
+            if normalizer is not None:
+                if normalizer["type"] not in kept:
+                    return 0
+                if normalizer["type"] == "Replace" and not normalizer.get("content"):
+                    return 0
+                pending += normalizer.get("normalizers", ())
+        pending = [made.get("pre_tokenizer")]
+        while pending:
+            splitter = pending.pop()
+            if splitter is not None:
+                if splitter["type"] not in ("ByteLevel", "Sequence", "Metaspace", "Digits") and (
+                    splitter["type"] != "Split" or splitter.get("behavior") == "Removed"
+                ):
+                    return 0
+                pending += splitter.get("pretokenizers", ())
+        added = made.get("added_tokens") or []
+        if any(each.get("lstrip") or each.get("rstrip") for each in added):
+            return 0
+        names = [*model["vocab"], *(each["content"] for each in added)]
+        # A normalizer may make one character of three.
+        return max(len(name.encode()) for name in names) * (3 if made.get("normalizer") else 1)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0
 
 
 def _serve(parsed: argparse.Namespace) -> int:
     from ._app import Facts, make_app
+    from ._connections import room_for_connections
     from ._engine import Engine
     from ._protocol import Limits
+    from ._reader import Reader, Recipe
 
     api_key = parsed.api_key if parsed.api_key is not None else os.environ.get("MEGALITH_API_KEY") or None
     if api_key == "":
         return _fail("--api-key is empty")
-    with contextlib.closing(_bind(parsed.host, parsed.port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(_bind(parsed.host, parsed.port)))
         program, folder = compile_from(parsed, find_pipeline(parsed.pipeline))
         for message in program.messages:
             print(message, end="", file=sys.stderr)
         tokenizer = texts.load(folder, program, parsed.chat_template)
+        if tokenizer.has_chat_template:
+            _probe(tokenizer, parsed.chat_template)
+        usual = read_generation_config(folder, program.reads_sampling)
+        for sentence in usual.untold:
+            print(f"warning: {sentence}", file=sys.stderr)
+        positions = program.positions
+        if parsed.context is not None and positions is not None and parsed.context > positions:
+            return _fail(f"--context is {parsed.context}, and the model was made for {positions:g} positions")
         if parsed.api_key is not None:
             print("warning: others on this machine can read the API key in the command line", file=sys.stderr)
         kernel = program.load(parsed.device, parsed.ordinal, progress=show_progress)
@@ -234,7 +321,6 @@ def _serve(parsed: argparse.Namespace) -> int:
         )
         try:
             context = session.options["max_tokens"]
-            temperature, top_p, top_k = _defaults(folder, program.reads_sampling)
             limits = Limits(
                 model=parsed.served_model_name or Path(folder).resolve().name,
                 context=context,
@@ -242,11 +328,14 @@ def _serve(parsed: argparse.Namespace) -> int:
                 completion_tokens=min(context, parsed.max_completion_tokens or context),
                 vocabulary=program.vocabulary,
                 samples=program.reads_sampling,
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
+                temperature=usual.temperature,
+                top_p=usual.top_p,
+                top_k=usual.top_k,
+                min_p=usual.min_p,
+                usual=usual,
+                token_bytes=_token_bytes(tokenizer),
                 ends=session.options["max_ends"],
-                eos=len(program.eos),
+                eos=len(tokenizer.eos),
                 logit_lines=session.options["logit_lines"],
             )
             engine = Engine(
@@ -263,7 +352,24 @@ def _serve(parsed: argparse.Namespace) -> int:
                 {"localhost", "127.0.0.1", "::1", host, parsed.host.lower(), *map(str.lower, parsed.allow_host)}
             )
             device = kernel.device_name or _NAMES.get(kernel.device, kernel.device)
-            app = make_app(engine, Facts(program.name, device, api_key, hosts if is_local else None, parsed.max_body))
+            recipe = Recipe(
+                folder, parsed.chat_template, tuple(program.eos), program.byte_vocabulary, program.vocabulary
+            )
+            reader = stack.enter_context(contextlib.closing(Reader(limits, tokenizer, recipe)))
+            facts = Facts(
+                program.name,
+                device,
+                api_key,
+                hosts if is_local else None,
+                parsed.max_body,
+                str(folder),
+                frozenset(parsed.allow_origin),
+            )
+            app = make_app(engine, facts, reader)
+            room = room_for_connections()
+            if room < 8:
+                return _fail("too few files may be open at once for connections; see `ulimit -n`")
+            connections = min(room, parsed.max_connections or room)
             if not is_local and api_key is None:
                 print(
                     "warning: whoever reaches this address may use the server; --api-key asks for a key",
@@ -274,23 +380,41 @@ def _serve(parsed: argparse.Namespace) -> int:
             shown = f"[{host}]" if ":" in host else host
             print(f"{program.name}, {folder}, on {device}, as model `{limits.model}`", flush=True)
             print(f"http://{shown}:{port} is the page, http://{shown}:{port}/v1 the API. Ctrl-C stops.", flush=True)
-            return asyncio.run(_run(app, engine, listener, parsed))
+            return asyncio.run(_run(app, engine, listener, connections, parsed))
         finally:
             session.close()
 
 
-async def _run(app: Any, engine: Any, listener: socket.socket, parsed: argparse.Namespace) -> int:
+async def _run(
+    app: Any, engine: Any, listener: socket.socket, connections: int, parsed: argparse.Namespace
+) -> int:
     import uvicorn
+
+    from ._connections import BATCH, Connection, Gate
+    from ._log import Log
+
+    gate, log = Gate(connections, parsed.write_timeout), Log()
+
+    class Gated(Connection):
+        pass
+
+    Gated.gate = gate
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:  # they are handled here
             yield
 
+    log.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[log], level=logging.WARNING, force=True)
     config = uvicorn.Config(
         app,
+        http=Gated,
+        backlog=BATCH,
+        log_config=None,
         log_level="info" if parsed.access_log else "warning",
         access_log=parsed.access_log,
+        proxy_headers=False,  # anybody can send them
         lifespan="off",
         ws="none",
         server_header=False,
@@ -307,25 +431,29 @@ async def _run(app: Any, engine: Any, listener: socket.socket, parsed: argparse.
         asked.set()
 
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_Complaints(log))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    listener.listen(2048)  # those that wait in the system; the program takes them by batches
     while not asked.is_set() and not serving.done():
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asked.wait(), 0.5)
         if failure := engine.failure():
-            print(f"error: the engine has failed: {failure}", file=sys.stderr, flush=True)
+            log.say(f"error: the engine has failed: {failure}")
             await asyncio.sleep(1)  # who waits is told
             server.should_exit = True
             await serving
+            log.drain()
             return 1
     if engine.open:
-        print(
-            f"stopping: {len(engine.open)} calls go on for up to {parsed.grace:g} s; Ctrl-C ends them",
-            file=sys.stderr,
-            flush=True,
-        )
+        log.say(f"stopping: {len(engine.open)} calls go on for up to {parsed.grace:g} s; Ctrl-C ends them")
     engine.drains = True
+    gate.hurries = True
+    for connection in server.server_state.connections:
+        connection.hurry()
     end = time.monotonic() + parsed.grace
     while engine.open and time.monotonic() < end and signals < 2:
         await asyncio.sleep(0.05)
@@ -336,4 +464,21 @@ async def _run(app: Any, engine: Any, listener: socket.socket, parsed: argparse.
         await asyncio.sleep(0.01)
     server.should_exit = True
     await serving
+    log.drain()
     return 0
+
+
+class _Complaints:
+    """Of the event loop. What it says at each try to take a connection is said once a minute."""
+
+    def __init__(self, log: Any) -> None:
+        self.log, self.next = log, 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and "socket" in context:
+            if time.monotonic() >= self.next:
+                self.next = time.monotonic() + 60
+                self.log.say(f"warning: a connection was not taken: {error.strerror or error}")
+        elif not isinstance(error, ConnectionError):
+            loop.default_exception_handler(context)

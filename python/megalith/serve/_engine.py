@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .._core import fault_text
 from .._errors import Error
 from .._session import AsyncGeneration, Event, Logprob, Session
-from ..text import Tokenizer
+from ..text import TextError, Tokenizer
 from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
 
@@ -29,8 +30,8 @@ _PARAMS = {
 class StopText:
     """Finds the first stop text in pieces of text. What may become one is held back."""
 
-    def __init__(self, stops: list[str]) -> None:
-        self.stops = stops
+    def __init__(self, stops: list[str], keeps: bool = False) -> None:
+        self.stops, self.keeps = stops, keeps
         self.held = ""
         self.found = False
 
@@ -44,7 +45,7 @@ class StopText:
         if ends:
             end, length = min(ends)
             self.found, self.held = True, ""
-            return text[: end + length]
+            return text[: end if self.keeps else end + length]
         most = max(map(len, self.stops)) - 1
         for begin in range(max(0, len(text) - most), len(text)):
             if any(stop.startswith(text[begin:]) for stop in self.stops):
@@ -116,25 +117,28 @@ class Choice:
     def __init__(self, engine: Engine, job: Job, index: int, generation: AsyncGeneration, arrived: float) -> None:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
-        self.stop = StopText(job.stop)
-        self.pieces = engine.tokenizer.pieces()
+        self.stop = StopText(job.stop, job.keeps_stop)
+        # The end of a prompt says all that text behind it depends on.
+        prompt = job.prompts[index // job.drawn][-1024:]
+        self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special)
         self.logprobs = LogprobQueue()
         self.is_over = False
 
-    async def run(self, put: Callable[[Piece | ApiError], None]) -> None:
+    async def run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
+        """`put` waits until what was put before is taken: pieces are made as fast as the client reads them."""
         try:
             await self._run(put)
         except ApiError as error:
             self._end("error")
-            put(error)
+            await put(error)
         except Error as error:
             self._end("error")
-            put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
+            await put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
 
-    async def _run(self, put: Callable[[Piece | ApiError], None]) -> None:
+    async def _run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
         metrics, last = self.engine.metrics, 0.0
         async for event in self.generation.events():
-            now = time.monotonic()
+            now = self.engine.heard(event)
             if event.tokens:
                 if self.tokens == 0:
                     metrics.first_token.observe(now - self.arrived)
@@ -164,10 +168,10 @@ class Choice:
                 self._end(finish)
                 self.generation._close()  # behind a stop text the engine would go on
                 told += self.logprobs.cut() if self.stop.found else self.logprobs.rest()
-                put(Piece(self.index, text, finish, told))
+                await put(Piece(self.index, text, finish, told))
                 return
             if text:
-                put(Piece(self.index, text, None, told))
+                await put(Piece(self.index, text, None, told))
         raise self.engine.stopping()
 
     def _finish(self, event: Event) -> str:
@@ -223,8 +227,8 @@ class Run:
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """As they come. Raises the first error."""
-        news: asyncio.Queue[Piece | ApiError] = asyncio.Queue()
-        tasks = [asyncio.create_task(choice.run(news.put_nowait)) for choice in self.choices]
+        news: asyncio.Queue[Piece | ApiError] = asyncio.Queue(1)
+        tasks = [asyncio.create_task(choice.run(news.put)) for choice in self.choices]
         try:
             left = len(tasks)
             while left:
@@ -267,6 +271,12 @@ class Engine:
         self.shown: dict[int, str] = {}
         self.shows = show_text
         self.drains = False
+        self._opened = math.inf
+
+    def heard(self, event: Event) -> float:
+        """When the host heard of it, as `time.monotonic()` has it: a client that reads slowly changes no figure."""
+        self._opened = min(self._opened, time.monotonic() - event.at / 1000)
+        return self._opened + event.at / 1000
 
     def show(self, number: int, text: str) -> None:
         if self.shows:
@@ -299,15 +309,15 @@ class Engine:
         try:
             for index, seed in enumerate(job.seeds):
                 generation = self.session.agenerate(
-                    job.prompts[index // job.n],
-                    job.budgets[index // job.n],
+                    job.prompts[index // job.drawn],
+                    job.budgets[index // job.drawn],
                     seed=seed,
                     deadline_ms=round(1000 * self.request_timeout),
-                    logprobs=job.logprobs,
+                    logprobs=job.logprobs if job.drawn == job.n else job.logprobs or 0,
                     **job.settings,
                 )
                 choices.append(Choice(self, job, index, generation, arrived))
-        except (Error, TypeError, ValueError) as error:
+        except (Error, TypeError, ValueError, OverflowError, TextError) as error:
             run.__exit__()
             raise self._refused(error, waiting) from error
         self.open.add(run)
@@ -337,6 +347,8 @@ class Engine:
             )
         if kind in ("request-too-large", "request-too-long", "live-too-long"):
             return ApiError(error.first.message, param="max_tokens", code="context_length_exceeded")
+        if kind == "out-of-range":
+            return ApiError(error.first.message, param="inputs")
         if kind.startswith(("request-", "live-")):
             return ApiError(error.first.message, param=_PARAMS.get(kind), code=kind)
         return ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed")

@@ -1,0 +1,273 @@
+"""`megalith-serve`: what clients expect beside the API: ids, CORS, histories of agents, vLLM's routes and fields."""
+
+import json
+
+import megalith
+import openai
+import pytest
+from conftest import DEMO, PROMPTS
+from megalith._templates import Templates
+from megalith.serve._engine import StopText
+from megalith.serve._protocol import ApiError, Limits, read_job
+from serving import Served
+
+HISTORY = """{% for m in messages %}[{{ m.role }}{% if m.tool_calls %}:{% for c in m.tool_calls %}{{ c.function.name }}={{ c.function.arguments.x }}{% endfor %}{% endif %}{% if m.reasoning_content %}~{{ m.reasoning_content }}{% endif %}{% if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    template = tmp_path_factory.mktemp("clients") / "template.jinja"
+    template.write_text(HISTORY)
+    with Served("sampled", "--chat-template", template, "--allow-origin", "https://page.example") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=30) as client:
+        yield client
+
+
+def shown(served, messages, **more):
+    """What a template makes of a chat."""
+    status, _, answer = served.call("POST", "/tokenize", {"messages": messages, **more})
+    assert status == 200, answer
+    return bytes(answer["tokens"]).decode()
+
+
+def test_request_ids(served, client):
+    answer = client.completions.create(model="demo", prompt="a", max_tokens=1)
+    assert len(answer._request_id) == 32
+    for method, path, body in (
+        ("GET", "/v1/models", None),
+        ("GET", "/nothing", None),
+        ("POST", "/v1/completions", "{"),
+        ("POST", "/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 1, "stream": True}),
+        ("GET", "/", None),
+    ):
+        assert served.call(method, path, body, X_Request_Id="mine-1")[1]["x-request-id"] == "mine-1"
+        assert len(served.call(method, path, body, X_Request_Id="not one")[1]["x-request-id"]) == 32
+    assert served.call("GET", "/stats", Host="evil.example", X_Request_Id="a")[1]["x-request-id"] == "a"
+    answer = client.completions.create(model="demo", prompt="a", max_tokens=1, extra_body={"request_id": "r7"})
+    assert answer.id == "cmpl-r7"
+
+
+def test_pages_elsewhere(served):
+    page, other = "https://page.example", "https://other.example"
+    ask = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization,content-type"}
+    status, headers, _ = served.call("OPTIONS", "/v1/chat/completions", Origin=page, **ask)
+    assert status == 204 and headers["access-control-allow-origin"] == page
+    assert headers["access-control-allow-headers"] == "authorization,content-type" and headers["vary"] == "Origin"
+    status, headers, answer = served.call("OPTIONS", "/v1/chat/completions", Origin=other, **ask)
+    assert status == 403 and "--allow-origin" in answer["error"]["message"]
+    assert "access-control-allow-origin" not in headers
+    body = {"model": "demo", "prompt": "a", "max_tokens": 2}
+    for path, body in (
+        ("/v1/completions", body),
+        ("/v1/completions", {**body, "stream": True}),
+        ("/v1/completions", "{"),
+        ("/nothing", None),
+    ):
+        for origin in page, other:
+            _, headers, _ = served.call("POST", path, body, Origin=origin)
+            assert headers.get("access-control-allow-origin") == (origin if origin == page else None)
+            assert headers.get("access-control-allow-credentials") is None
+            assert ("x-request-id" in headers.get("access-control-expose-headers", "")) == (origin == page)
+
+
+def test_usage_on_each_chunk(client):
+    ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=5, stream=True)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(client.completions.create(**ask, stream_options=options))
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert counts == sorted(counts) and counts[0] >= 1 and counts[-1] == 5
+    assert all(chunk.usage.prompt_tokens == 17 for chunk in chunks)
+    alone = client.completions.create(**ask, stream_options={"continuous_usage_stats": True})
+    assert all(chunk.usage is None for chunk in alone)
+
+
+def test_best_of(client, kernel):
+    ask = dict(model="demo", prompt=PROMPTS[:2], max_tokens=8, temperature=1.5, seed=3, logprobs=0)
+    all_of_them = client.completions.create(**ask, n=4)
+    best = client.completions.create(**ask, n=2, best_of=4)
+    assert best.usage.completion_tokens == all_of_them.usage.completion_tokens
+
+    def mean(choice):
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.tokens)
+
+    for prompt in range(2):
+        those = sorted(all_of_them.choices[4 * prompt : 4 * prompt + 4], key=mean, reverse=True)[:2]
+        assert [choice.text for choice in best.choices[2 * prompt : 2 * prompt + 2]] == [each.text for each in those]
+    assert [choice.index for choice in best.choices] == [0, 1, 2, 3]
+    del ask["logprobs"]
+    plain = client.completions.create(**ask, n=1, best_of=4)
+    assert [choice.text for choice in plain.choices] == [best.choices[0].text, best.choices[2].text]
+    assert plain.choices[0].logprobs is None
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 5}'}}
+
+
+def test_histories_of_agents(served, client):
+    history = [
+        {"role": "developer", "content": "d"},
+        {"role": "user", "content": "u", "name": "me"},
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "refusal": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "6"}]},
+        {"role": "assistant", "content": None},
+    ]
+    assert shown(served, history) == "[system]d[user]u[assistant:f=5~hm][tool#c1]6[assistant][assistant]"
+    answer = client.chat.completions.create(model="demo", messages=history, max_tokens=2)
+    assert answer.usage.prompt_tokens == 66 and answer.choices[0].message.role == "assistant"
+    # Arguments that are no object stay a text.
+    odd = {**CALL, "function": {"name": "f", "arguments": "no json"}}
+    assert shown(served, [{"role": "assistant", "content": "", "tool_calls": [odd]}]) == "[assistant:f=][assistant]"
+
+
+@pytest.mark.parametrize(
+    "template, text",
+    [
+        ("{{ messages[0].content }}|", b"|"),
+        ("{% if messages[0]['content'] is none %}none{% endif %}", b"none"),
+        ("{% if messages[0].content is not none %}some{% endif %}|", b"|"),
+        ("{{ messages[0].content + '|' }}", b"|"),
+        ("{{ messages[0].content | trim }}|", b"|"),
+    ],
+)
+def test_a_content_of_null(template, text):
+    """Templates that ask for none get it; others would write `None`, or fail."""
+    assert bytes(prompt_of(template, [{"role": "assistant", "content": None, "tool_calls": [CALL]}])) == text
+
+
+def test_developers_are_told_to_templates_that_know_them():
+    messages = [{"role": "developer", "content": ""}]
+    assert bytes(prompt_of("{{ messages[0].role }}", messages)) == b"system"
+    assert bytes(prompt_of("{{ messages[0].role }}{# developer #}", messages)) == b"developer"
+
+
+LIMITS = Limits("m", 100, 90, 50, 260, True, 1.0, 1.0, 0, 64, 1)
+
+
+def prompt_of(template, messages, **more):
+    tokenizer = megalith.text.ByteTokenizer()
+    tokenizer._templates = Templates({"default": template})
+    return read_job({"model": "m", "messages": messages, **more}, True, LIMITS, tokenizer).prompts[0]
+
+
+@pytest.mark.parametrize("template", ["{{ 'a' + 1 }}", "{{ 1 / 0 }}", "{{ messages[0].x.y }}", "{% for x in 1 %}{% endfor %}"])
+def test_whatever_a_template_does_wrong_is_an_error_of_the_call(template):
+    with pytest.raises(ApiError, match="do not fit") as caught:
+        prompt_of(template, [{"role": "user", "content": "a"}])
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+def test_a_last_message_that_goes_on(served):
+    template = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}{% if add_generation_prompt %}!{% endif %}"
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": " b c "}]
+    assert bytes(prompt_of(template, messages)) == b"<a><b c>!"
+    assert bytes(prompt_of(template, messages, continue_final_message=True)) == b"<a><b c"
+    whole = template.replace(" | trim", "")
+    assert bytes(prompt_of(whole, messages, continue_final_message=True)) == b"<a>< b c "
+    assert bytes(prompt_of(template, messages, continue_final_message=False)) == b"<a><b c>!"
+    with pytest.raises(ApiError, match="changes the last message"):
+        prompt_of("{{ 'x' }}", messages, continue_final_message=True)
+
+
+def test_fields_that_ask_for_nothing(served):
+    nothing = dict(
+        skip_special_tokens=True,
+        spaces_between_special_tokens=True,
+        include_stop_str_in_output=False,
+        include_reasoning=True,
+        add_special_tokens=True,
+        return_token_ids=False,
+        return_tokens_as_token_ids=False,
+        echo=False,
+        length_penalty=1.0,
+        early_stopping=False,
+        truncate_prompt_tokens=None,
+        min_tokens=0,
+        allowed_token_ids=None,
+        bad_words=[],
+        logits_processors=None,
+        kv_transfer_params=None,
+        documents=None,
+        chat_template=None,
+        mm_processor_kwargs=None,
+        cache_salt="x",
+        repetition_penalty=1,
+        best_of=1,
+        parallel_tool_calls=False,
+        stream_options=None,
+    )
+    assert served.post("/v1/completions", prompt="a", max_tokens=1, **nothing)[0] == 200
+    messages = [{"role": "user", "content": "a"}]
+    nothing |= dict(continue_final_message=False, chat_template_kwargs={"enable_thinking": False})
+    status, _, answer = served.post("/v1/chat/completions", messages=messages, max_tokens=1, **nothing)
+    assert status == 200, answer
+
+
+def test_fields_that_ask_for_something(client, served):
+    ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=12, temperature=0)
+    choice = client.completions.create(**ask, stop="wor", extra_body={"include_stop_str_in_output": True}).choices[0]
+    assert (choice.text, choice.finish_reason) == ("of the wor", "stop")
+    told = client.completions.create(**ask, logprobs=1, extra_body={"return_tokens_as_token_ids": True})
+    assert told.choices[0].logprobs.tokens[:2] == ["token_id:111", "token_id:102"]
+    cut = client.completions.create(**{**ask, "prompt": "x" * 5000 + PROMPTS[0]}, extra_body={"truncate_prompt_tokens": 17})
+    assert cut.usage.prompt_tokens == 17 and cut.choices[0].text == "of the world"
+    most = client.completions.create(**{**ask, "prompt": "x" * 5000, "max_tokens": 1}, extra_body={"truncate_prompt_tokens": -1})
+    assert most.usage.prompt_tokens == 2047
+
+
+def test_a_stop_text_that_is_kept():
+    stop = StopText(["ab"], keeps=True)
+    assert stop.push("xa") + stop.push("bc") == "xab" and stop.found
+
+
+def test_tokens_and_texts(served):
+    status, _, answer = served.call("POST", "/tokenize", {"prompt": "hé", "return_token_strs": True})
+    assert (status, answer) == (
+        200,
+        {"count": 3, "max_model_len": 2048, "tokens": [104, 195, 169], "token_strs": ["h", "\\xc3", "\\xa9"]},
+    )
+    assert served.call("POST", "/detokenize", {"model": "demo", "tokens": [104, 195, 169]})[2] == {"prompt": "hé"}
+    for path, body, what in (
+        ("/tokenize", {"prompt": 3}, "must be a string"),
+        ("/tokenize", {}, "is missing"),
+        ("/tokenize", {"prompt": "a", "model": "b"}, "does not exist"),
+        ("/detokenize", {"tokens": [260]}, "from 0 to 259"),
+        ("/detokenize", {"tokens": "a"}, "array of tokens"),
+    ):
+        status, _, answer = served.call("POST", path, body)
+        assert status in (400, 404) and what in answer["error"]["message"]
+    assert served.call("GET", "/version")[2] == {"version": megalith.__version__}
+
+
+def test_models_have_what_vllm_tells(served):
+    (model,) = served.call("GET", "/v1/models")[2]["data"]
+    assert (model["root"], model["parent"], model["permission"][0]["object"]) == (str(DEMO), None, "model_permission")
+
+
+def test_other_apis_are_pointed_here(served):
+    for path in "/v1/responses", "/v1/messages", "/api/chat", "/v1/embeddings":
+        status, _, answer = served.call("POST", path, {})
+        assert status == 404 and " here" in answer["error"]["message"], answer
+
+
+def test_defaults_of_the_checkpoint(tmp_path):
+    """`generation_config.json`: what counts is there, what does not is told."""
+    model = tmp_path / "demo"
+    model.mkdir()
+    for name in "config.json", "model.safetensors":
+        (model / name).symlink_to(DEMO / name)
+    said = {"min_p": 1.0, "temperature": 2.0, "max_new_tokens": 7, "repetition_penalty": 1.5}
+    (model / "generation_config.json").write_text(json.dumps(said))
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}")
+    with Served("sampled", "--chat-template", template, model=model) as server:
+        assert "warning: `repetition_penalty` of `generation_config.json` is 1.5, and that is not done" in server.error_text()
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        # min_p of 1 takes the best token at any temperature.
+        assert client.completions.create(model="demo", prompt=PROMPTS[0], max_tokens=12).choices[0].text == "of the world"
+        chat = client.chat.completions.create(model="demo", messages=[{"role": "user", "content": PROMPTS[0]}])
+        assert chat.choices[0].message.content == "of the "
