@@ -48,7 +48,7 @@ FaultHandler::FaultHandler(void (*onTrap)(void *)) {
   stack.ss_sp = signalStack;
   stack.ss_size = sizeof signalStack;
   sigaltstack(&stack, &oldStack);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = onSignal;
   // The handler may leave for good: the signal must not stay blocked.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
