@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs lm-eval's `loglikelihood` against a megalith-serve, and compares with `transformers` in f32.
 
-    pip install lm_eval[api] torch transformers tokenizers
+    pip install lm_eval[api] torch transformers
     megalith-serve autoregressive --model models/demo --port 8000
     python tools/clients/lm_eval/check.py http://127.0.0.1:8000 models/demo
 
@@ -35,7 +35,7 @@ def scores_of(model, context, end):
     tokens = list((context + end).encode())
     with torch.no_grad():
         logprobs = model(torch.tensor([tokens])).logits[0].float().log_softmax(-1)
-    first = len(context.encode())
+    first = len(context.rstrip().encode())  # lm-eval counts spaces between the two to the end
     return sum(float(logprobs[i - 1, tokens[i]]) for i in range(first, len(tokens))), len(tokens) - first
 
 
