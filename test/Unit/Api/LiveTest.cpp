@@ -807,6 +807,8 @@ class PromptLogprobs : public ::testing::TestWithParam<std::tuple<const char *, 
 /// else is under way.
 TEST_P(PromptLogprobs, AreThoseOfShorterPrompts) {
   const auto &[pipeline, device] = GetParam();
+  if (device == Device::Cuda && !std::filesystem::exists("/dev/nvidiactl"))
+    GTEST_SKIP() << "there is no GPU";
   const Kernel kernel = narrow(pipeline, device);
   const Heard heard = hearPrompts(kernel);
   expectAsAsked(heard);
@@ -835,6 +837,10 @@ INSTANTIATE_TEST_SUITE_P(All, PromptLogprobs,
                                            std::tuple("sampled.yaml", Device::Reference),
                                            std::tuple("token_tree_lookup.yaml", Device::Reference),
                                            std::tuple("token_tree_lookup.yaml", Device::Cpu)));
+INSTANTIATE_TEST_SUITE_P(Gpu, PromptLogprobs,
+                         ::testing::Values(std::tuple("autoregressive.yaml", Device::Cuda),
+                                           std::tuple("sampled.yaml", Device::Cuda),
+                                           std::tuple("token_tree_lookup.yaml", Device::Cuda)));
 
 /// A canvas is no prediction of its tokens: it is filled in any order, and nothing of it is kept.
 TEST(Live, TokensThatNoRowPredictedHaveNoLogprobs) {
