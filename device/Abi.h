@@ -30,20 +30,21 @@ struct RequestHeader {
   int numTokens; ///< prompt and generated
   int generated;
   int maxNewTokens;
-  signed char eosSeen;     ///< 1: an EOS was appended, or the last token of a stop sequence
-  signed char served;      ///< 1 between the pass and its after part
-  signed char stateBefore; ///< at the start of the tick; the device sets it
-  signed char stopCount;   ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
-  int eosBegin, eosCount;  ///< range of LaunchParams::eos
-  int waitingSite;         ///< call site it waits at; -1: none
-  int waitingSince;        ///< tick of the issue
-  int callCount;           ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
-  int passes;              ///< passes it had rows in
-  int rows;                ///< rows it fed
-  int number;              ///< in the order of arrival
-  int firstLine;           ///< of a live session: 1 + its first line of LaunchParams::logits; 0: it has none
-  long long timeBegin;     ///< offset of its records in LaunchParams::times
-  long long tokenBegin;    ///< offset of its tokens in LaunchParams::tokens
+  signed char eosSeen;      ///< 1: an EOS was appended, or the last token of a stop sequence
+  signed char served;       ///< 1 between the pass and its after part
+  signed char stateBefore;  ///< at the start of the tick; the device sets it
+  signed char stopCount;    ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
+  int eosBegin, eosCount;   ///< range of LaunchParams::eos
+  int waitingSite;          ///< call site it waits at; -1: none
+  int waitingSince;         ///< tick of the issue
+  int callCount;            ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
+  int passes;               ///< passes it had rows in
+  int rows;                 ///< rows it fed
+  int number;               ///< in the order of arrival
+  unsigned firstLine : 31;  ///< of a live session: 1 + its first line of LaunchParams::logits; 0: it has none
+  unsigned promptLines : 1; ///< then: the lines in front of that one are those of the prompt's rows
+  long long timeBegin;      ///< offset of its records in LaunchParams::times
+  long long tokenBegin;     ///< offset of its tokens in LaunchParams::tokens
 };
 
 /// A request's part of a pool.
@@ -191,10 +192,10 @@ struct HostEvent {
 /// When a request arrived, and what the host of a live session knows of it.
 struct Arrival {
   int tick, ms;
-  int deadlineMs;    ///< after which it ends; 0: never
-  int toldState;     ///< -1: nothing was told
-  int toldGenerated; ///< tokens
-  int unused;
+  int deadlineMs;        ///< after which it ends; 0: never
+  int toldState;         ///< -1: nothing was told
+  int toldGenerated;     ///< tokens
+  int toldFed;           ///< the most tokens that the first model had K and V of
   unsigned long long at; ///< nanoseconds of a clock that all CTAs share
 };
 /// A tick takes so many events at most, and ends so many requests whose time is over.
@@ -247,9 +248,11 @@ constexpr long long kNoDeadline = 0x7fffffffffffffff;
 //   tokenWords x int   of LaunchParams::tokens: the prompt; control adds what it tells of
 //
 // Behind the mailboxes stand the lines of LaunchParams::logits, if the session has any. A request that asks for
-// logprobs has as many as it may generate tokens, and where rows may be a tree those of its drafts behind them. The
+// logprobs has as many as it may generate tokens, and where rows may be a tree those of its drafts behind them. If it
+// asks for those of its prompt, lines for all tokens of the prompt but the first stand in front of them. The
 // word of a line in the marks is 1 where a row that predicted this token has written it. Marks are control's while the
-// request goes on. Neither changes behind the news of the token.
+// request goes on. Neither changes behind the news of the token; of the prompt's behind the first news that the first
+// model has K and V of all its tokens but the last.
 //
 // Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
 // has the words from i * endWords on, and so on.
@@ -282,7 +285,8 @@ struct alignas(16) News {
   int state;
   int ended;          ///< 1: the mailbox has its descriptor
   unsigned low, high; ///< nanoseconds of a clock that all CTAs share
-  int unused[2];
+  int fed;            ///< tokens that the first model has K and V of
+  int unused;
 };
 /// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. Behind it
 /// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the

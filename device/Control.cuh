@@ -49,6 +49,9 @@ template <class Request> __device__ __forceinline__ int passesOf(const Request &
     return r.passes;
 }
 
+/// Of a call: the host wants the logits of its rows that are the prompt's. Beside RowFlag bits.
+constexpr u32 kOfPrompt = 1u << kRowFlagBits;
+
 /// RequestHeader::served of a request that no call keeps from going on.
 constexpr int kStandsAtLoop = 2;
 
@@ -137,7 +140,7 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   int callChunk[Config::slots];
   int callModel[several ? Config::slots
                         : 1];   ///< of several passes: of which model and loop is that for which the slot's call waits
-  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows
+  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows, and kOfPrompt
   int badRow[Config::slots];    ///< first row of the call that must not be fed
   int badCode[Config::slots];   ///< the fault of that row
   int newest[Config::slots];    ///< the request's last token
@@ -207,13 +210,17 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   template <class Pool>
   __device__ __noinline__ int logitsLine(const Pool &pool, int slot, const Row &row, long long number) {
     const abi::LaunchParams &p = params();
-    const bool wanted = row.flags & RowWantsLogits;
+    bool wanted = row.flags & RowWantsLogits;
     if (p.replay)
       return wanted && number < p.logitsRows ? int(number) : -1;
     const auto &r = seated(slot);
     const OwnLines own = linesOf(p, r, request[slot]);
     const int token = row.position + 1 - r.promptLen;
     long long line = token < own.from || token >= own.count ? -1 : own.first + token;
+    if (token < 0 && callFlags[slot] & kOfPrompt && -token <= promptLinesOf(p, r, request[slot])) {
+      line = own.first + token;
+      wanted = true;
+    }
     if constexpr (Pool::trees)
       if (row.flags & RowIsDraft)
         line = own.count > 0 ? pool.draftLine(slot, row.kvSlot, own) : -1;

@@ -179,7 +179,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   bool wantLogits = false, someFree = false, asked = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
-    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & RowWantsLogits));
+    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & (RowWantsLogits | kOfPrompt)));
     if constexpr (Control::asks)
       asked = asked || (c.taken[s] > 0 && !c.plain[s]);
     if constexpr (Pool::trees)
@@ -401,7 +401,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       continue;
     auto &r = c.seated(s);
     const int begin = c.rowBegin[s], firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
-    const u32 flagsOfCall = c.callFlags[s];
+    const u32 flagsOfCall = c.callFlags[s] & (kOfPrompt - 1);
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int place = firstPlace + i;

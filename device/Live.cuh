@@ -99,6 +99,7 @@ template <class Control> __device__ void takeOrders(Control &c, bool heard) {
         arrival.deadlineMs = order.deadlineMs;
         arrival.toldState = -1;
         arrival.toldGenerated = 0;
+        arrival.toldFed = 0;
         arrive(c, order.entry);
       } else if (c.anywhere(order.entry).number == order.number) { // else it has ended
         endByHost(c, order.entry, cancelStateOf<Config>(), kCancelled);
@@ -200,8 +201,9 @@ template <class Control> __device__ void tellNews(Control &c, int entry) {
         reinterpret_cast<u32 *>(mailbox)[i] = reinterpret_cast<const u32 *>(r)[i];
     const u64 now = nanoseconds();
     abi::News &news = reinterpret_cast<abi::News *>(h.rings + h.news)[(put + rank) & h.newsMask];
-    news = {entry, r->generated, r->state, ended, u32(now), u32(now >> 32), {}};
+    news = {entry, r->generated, r->state, ended, u32(now), u32(now >> 32), r->kv[0].len, 0};
     arrival->toldGenerated = r->generated;
+    arrival->toldFed = max(arrival->toldFed, r->kv[0].len);
     arrival->toldState = r->state;
   }
   __syncwarp();

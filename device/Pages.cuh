@@ -189,6 +189,17 @@ template <int Slots, bool Trees> struct FreeRows {
 };
 template <int Slots> struct FreeRows<Slots, false> {};
 
+// What stands behind abi::HostSide.
+__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
+}
+__device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
+  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
+}
+__device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
+  return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
+}
+
 /// The lines of LaunchParams::logits that are a request's, one for each token that it may generate.
 struct OwnLines {
   long long first;
@@ -201,16 +212,12 @@ __device__ __forceinline__ OwnLines linesOf(const abi::LaunchParams &p, const Re
   // The host may read those of tokens that it was told of.
   return {r.firstLine - 1, r.generated, r.firstLine > 0 ? r.maxNewTokens : 0};
 }
-
-// What stands behind abi::HostSide.
-__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
-}
-__device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
-  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
-}
-__device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
-  return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
+/// How many lines in front of these the rows of its prompt still write. The host may read them once it was told that
+/// all were fed.
+template <class Request>
+__device__ __forceinline__ int promptLinesOf(const abi::LaunchParams &p, const Request &r, int number) {
+  const int rows = r.promptLen - 1;
+  return r.promptLines && arrivalsOf(p)[number].toldFed < rows ? rows : 0;
 }
 
 /// Of a live session: whether a line has what its token was predicted by.

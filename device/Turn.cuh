@@ -479,6 +479,7 @@ template <class Control> struct TurnOf : Binders {
     int *fed = pool.fedTokens(slot) + before;
     const Span known = tokens();
     const int count = min(wanted, Config::rowsPerPass);
+    const bool ofPrompt = Pool::model == 0 && !Call::draft && kvLen<Pool>() < promptLinesOf(p, r, number);
     int badRow = Config::rowsPerPass, badCode = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
@@ -535,7 +536,8 @@ template <class Control> struct TurnOf : Binders {
       c.badRow[slot] = badRow;
       c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
-      c.callFlags[slot] = (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u);
+      c.callFlags[slot] =
+          (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u) | (ofPrompt ? kOfPrompt : 0u);
     }
     __syncwarp();
   }

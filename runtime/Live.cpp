@@ -104,6 +104,8 @@ size_t endWordsOf(const Request &request) {
   return words;
 }
 
+int64_t promptLinesOf(const Request &request) { return std::max<int64_t>(0, std::ssize(request.tokens) - 1); }
+
 abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
   const Sampling &s = request.sampling;
   return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, {0, 0}};
@@ -187,15 +189,18 @@ void HostRings::put(const abi::Order &order) {
   access.storeRelease(&rings().ordersPut, ++ordersPut);
 }
 
-void HostRings::arrive(int entry, int number, const Request &request, int64_t firstLine) {
+void HostRings::arrive(int entry, int number, const Request &request, int64_t firstLine, bool promptLines) {
   std::vector<char> mailbox(layout.descriptorBytes, 0);
   std::vector<int> ends, inputs;
   writeRequest(manifest, request, number, mailbox.data(), static_cast<size_t>(entry) * layout.tokenWords, ends,
                static_cast<size_t>(entry) * layout.endWords, inputs, static_cast<size_t>(entry) * layout.inputWords);
   if (firstLine >= 0) {
-    reinterpret_cast<abi::RequestHeader *>(mailbox.data())->firstLine = static_cast<int>(1 + firstLine);
-    const std::vector<uint32_t> none(static_cast<size_t>(request.maxNewTokens), 0);
-    access.write(memory + layout.lineMarks + firstLine * 4, none.data(), none.size() * 4);
+    auto &header = *reinterpret_cast<abi::RequestHeader *>(mailbox.data());
+    header.firstLine = static_cast<unsigned>(1 + firstLine);
+    header.promptLines = promptLines;
+    const int64_t before = promptLines ? promptLinesOf(request) : 0;
+    const std::vector<uint32_t> none(static_cast<size_t>(before + request.maxNewTokens), 0);
+    access.write(memory + layout.lineMarks + (firstLine - before) * 4, none.data(), none.size() * 4);
   }
   ends.resize(layout.endWords);
   inputs.resize(layout.inputWords);

@@ -46,6 +46,8 @@ void writeRequest(const Manifest &manifest, const Request &request, int number, 
                   std::vector<int> &ends, size_t firstEnd, std::vector<int> &inputs, size_t firstInput);
 /// Words that what ends a request takes.
 size_t endWordsOf(const Request &request);
+/// Lines of logits that its prompt's rows take: all tokens but the first are predicted.
+int64_t promptLinesOf(const Request &request);
 /// How a request wants tokens to be drawn.
 abi::Settings settingsOf(const Request &request, uint32_t runSeed);
 
@@ -77,8 +79,8 @@ public:
       : manifest(manifest), layout(layout), memory(memory), access(access), seed(seed) {}
 
   /// Request `number` comes into `entry` of the table, of which the end was read. Its lines of logits begin with
-  /// `firstLine`; below 0: it has none.
-  void arrive(int entry, int number, const Request &request, int64_t firstLine = -1);
+  /// `firstLine`; below 0: it has none. Those of the prompt's rows, if it wants them, stand in front of that one.
+  void arrive(int entry, int number, const Request &request, int64_t firstLine = -1, bool promptLines = false);
   /// Once for a request, which has not ended as far as the host knows.
   void cancel(int entry, int number);
   /// Behind the last order. abi::kStopsDrained or abi::kStopsNow.
@@ -98,7 +100,8 @@ public:
     take(update, known(update.news.entry));
     return update;
   }
-  /// The row that predicted the token of a line, of which next() told; empty: there was none.
+  /// The row that predicted the token of a line, of which next() told; empty: there was none. Lines of the prompt's
+  /// rows are there when News::fed has counted them all, or behind the end.
   std::vector<float> logits(int64_t line);
   /// Lets control have the room of what next() gave.
   void release();

@@ -34,8 +34,9 @@ struct LiveOptions {
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. Waiting for the host is
                                ///< no standstill. A GPU's
   int64_t idleMs = 10000;      ///< the kernel ends when nothing was to do for so long; below 0: never
-  /// Rows of logits in memory of the host, one for each token that requests with logprobs may still generate: such a
-  /// one waits until there are as many as its budget. Each is a vocabulary of floats. 0: no request may ask for them.
+  /// Rows of logits in memory of the host, one for each token that requests with logprobs may still generate, and where
+  /// they ask for those of their prompts one for each token of these but the first: such a request waits until there
+  /// are as many. Each is a vocabulary of floats. 0: no request may ask for them.
   int64_t logitLines = 0;
   /// Keeps a trace, which trace() gives: so many bytes of memory for ticks, of the device where a kernel runs there,
   /// and of the host for requests. 0: none; else from 4096 to 2^34. The session goes on when it is full, without a
@@ -67,6 +68,7 @@ struct LiveLogprob {
     double logprob;
   };
   std::optional<double> logprob; ///< nullopt: the model was not asked for this token, the pipeline had it otherwise
+  int64_t rank = 0;              ///< then 0; else 1 for the likeliest token, and so on
   std::vector<Choice> likeliest; ///< the first first, of equal ones the lower token; as many as were asked for
 };
 
@@ -77,7 +79,10 @@ struct LiveEvent {
   uint64_t user = 0;                      ///< what submit() was given for it
   std::vector<int32_t> tokens = {};       ///< new ones; may be empty
   std::vector<LiveLogprob> logprobs = {}; ///< of each of `tokens`, if the request asked for them
-  std::string state = {};                 ///< that it is in now
+  /// Of each token of the prompt, if the request asked for them; once, before the first of `tokens` or with them,
+  /// unless it ended while it waited. The first one has none, nor has any that no row predicted.
+  std::vector<LiveLogprob> promptLogprobs = {};
+  std::string state = {}; ///< that it is in now
   std::optional<LiveEnd> end = {};
   double at = 0;         ///< when the host heard of the newest of it, milliseconds since the session opened
   uint64_t deviceNs = 0; ///< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none
@@ -132,9 +137,11 @@ public:
   /// `cancelled` must not be set: it arrives now, and its deadline counts from now. Ids need not differ; without one
   /// the number is it. A request that can never run is an error; so is `live-full`, when there is no room within
   /// `patience`, and `live-stopped`. `logprobs`: its events tell of each token its logprob, and so many of the
-  /// likeliest ones, up to 20; -1: they do not.
+  /// likeliest ones, up to 20; -1: they do not. `promptLogprobs`: the same of the tokens of its prompt. With them a
+  /// budget of 0 asks for nothing else: the request runs with a budget of 1, and its token is not told.
   Expected<uint64_t> submit(Request request, uint64_t user = 0,
-                            std::chrono::milliseconds patience = std::chrono::milliseconds(0), int logprobs = -1);
+                            std::chrono::milliseconds patience = std::chrono::milliseconds(0), int logprobs = -1,
+                            int promptLogprobs = -1);
   /// The next event, waiting for it `patience` at most; nullopt: there is none. Behind the last one of a session that
   /// was stopped, done() is true. An error when the kernel has failed: nothing comes any more.
   Expected<std::optional<LiveEvent>> next(std::chrono::milliseconds patience = std::chrono::milliseconds(0));

@@ -25,7 +25,16 @@ struct LiveArrival {
   std::shared_ptr<const Request> request; ///< checked; has `eos` and an id
   double submitted = 0;                   ///< milliseconds of the session's clock. Its deadline counts from here
   int logprobs = -1;                      ///< likeliest tokens that it is told of, beside each one's logprob; -1: none
-  int64_t firstLine = -1;                 ///< then: of the session's lines of logits, one for each new token
+  int promptLogprobs = -1;                ///< the same of the tokens of its prompt
+  int64_t firstLine = -1; ///< then: of the session's lines of logits, one for each new token. Those of the prompt, if
+                          ///< it wants them, stand in front of it
+};
+
+/// What a request wants to know of logits.
+struct LiveWanted {
+  int logprobs = -1, promptLogprobs = -1; ///< as LiveArrival has them
+  int64_t promptLines = 0, lines = 0;     ///< that it needs for its prompt, and in all
+  bool noTokens = false;                  ///< it is told nothing but the prompt's
 };
 
 /// Which lines of logits are whose. A request has adjacent ones.
@@ -74,8 +83,8 @@ public:
   // --- for the threads of the host
   /// The number of the next request that comes.
   uint64_t upcoming() const;
-  /// One without an id gets its number for it. With `logprobs` from 0 on it needs so many lines at a time.
-  Expected<uint64_t> add(Request request, uint64_t user, Milliseconds patience, int logprobs = -1, int64_t lines = 0);
+  /// One without an id gets its number for it. It needs the lines that it wants all at a time.
+  Expected<uint64_t> add(Request request, uint64_t user, Milliseconds patience, const LiveWanted &wanted = {});
   Status cancel(uint64_t number);
   Expected<std::optional<LiveEvent>> next(Milliseconds patience);
   void stop(LiveSession::Stop how);
@@ -95,6 +104,8 @@ public:
   /// it has one. `logprobs`: of each token, if it asked for them.
   void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
             uint64_t deviceNs = 0, std::vector<LiveLogprob> logprobs = {});
+  /// Once, before its end, where they were asked for. Tokens wait for it.
+  void tellPrompt(uint64_t number, std::vector<LiveLogprob> logprobs, double at);
   /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
   /// not known. Behind it the executor's `request` is the queue's no more.
   void end(uint64_t number, LiveEnd end);
@@ -108,23 +119,27 @@ private:
     std::shared_ptr<const Request> request; ///< null behind its end
     uint64_t user = 0;
     bool taken = false, cancelled = false;
-    int logprobs = -1;
-    int64_t lines = 0, firstLine = -1; ///< that it needs; where they are once it has them
+    LiveWanted wanted;
+    int64_t firstLine = -1; ///< where its lines are once it has them
     int64_t promptTokens = 0, generated = 0;
     double submitted = 0, firstToken = -1;
     std::optional<double> alarm; ///< its deadline
     std::string state;
     std::optional<LiveEvent> event; ///< not read yet; later news are added to it
+    bool promptToCome = false;      ///< what is told of the prompt goes before these:
+    std::vector<int32_t> tokens;
+    std::vector<LiveLogprob> logprobsOfTokens;
   };
   /// All of these with the mutex held.
   LiveEvent &eventOf(uint64_t number, Entry &entry, double at);
+  static void releaseTokens(Entry &entry, LiveEvent &event);
   void finish(uint64_t number, Entry &entry, LiveEnd end);
   void endWaiting(uint64_t number, const char *how, const std::string &state);
   void leaveQueue(uint64_t number, const Entry &entry);
   void endLateOnes();
   bool somethingNew(size_t mostArrivals);
   size_t waits() const { return waiting.size() + waitingForLines.size(); }
-  std::set<uint64_t> &queueOf(const Entry &entry) { return entry.logprobs < 0 ? waiting : waitingForLines; }
+  std::set<uint64_t> &queueOf(const Entry &entry) { return entry.wanted.lines == 0 ? waiting : waitingForLines; }
   std::optional<uint64_t> nextToRun();
 
   const size_t capacity; ///< of requests that wait

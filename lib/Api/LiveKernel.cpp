@@ -9,7 +9,9 @@
 #include "megalith/Reference/Executor.h"
 #include "runtime/Live.h"
 #include <atomic>
+#include <deque>
 #include <sys/prctl.h>
+#include <utility>
 
 namespace megalith::api {
 
@@ -19,6 +21,15 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
+/// News that were heard at a time of the session's clock.
+struct HeldNews {
+  runtime::HostRings::Update update;
+  double at;
+};
+
+/// A row of logits takes the host up to a millisecond. Behind so many of them it looks at what else is to do.
+constexpr size_t rowsAtOnce = 32;
 
 class LiveKernel : public LiveExecutor {
 public:
@@ -69,6 +80,13 @@ private:
     double admitted = -1; ///< when it was first seen with a slot
     int logprobs = -1;    ///< as LiveArrival has them
     int64_t firstLine = -1;
+    int passedOn = 0; ///< tokens that the queue was told of
+    // Of one that asked for the logprobs of its prompt, until they were told.
+    int promptLogprobs = -1;
+    std::shared_ptr<const Request> request = nullptr;
+    bool promptFed = false;               ///< its lines are there
+    std::vector<LiveLogprob> prompt = {}; ///< so far
+    std::optional<HeldNews> last = {};    ///< of its end, which waits for these
   };
 
   const runtime::Manifest &manifest() const {
@@ -78,6 +96,8 @@ private:
   std::optional<Messages> step(LiveQueue &queue);
   bool takeOrders(LiveQueue &queue, bool waits);
   bool readNews(LiveQueue &queue);
+  size_t passOn(LiveQueue &queue, const HeldNews &news);
+  bool scorePrompts(LiveQueue &queue);
   std::optional<Messages> launch();
   std::optional<Messages> look();
   std::optional<Messages> readTrace();
@@ -101,6 +121,7 @@ private:
   std::vector<Entry> entries;
   std::vector<int> freeEntries;
   std::unordered_map<uint64_t, int> entryOf;
+  std::deque<int> scoring;  ///< entries of which the prompt's rows are there, and were not all read
   mutable std::mutex mutex; ///< of what those who look on read: numbers in `entries`, `live`, `last`
   runtime::LiveView last;   ///< of a session whose kernel has ended
   size_t deviceBytes = 0, hostBytes = 0;
@@ -125,7 +146,12 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
     freeEntries.pop_back();
     {
       const std::lock_guard<std::mutex> lock(mutex);
-      entries[entry] = {arrival.number, true, 0, -1, arrival.logprobs, arrival.firstLine};
+      entries[entry] = {.number = arrival.number,
+                        .used = true,
+                        .logprobs = arrival.logprobs,
+                        .firstLine = arrival.firstLine,
+                        .promptLogprobs = arrival.promptLogprobs,
+                        .request = arrival.promptLogprobs < 0 ? nullptr : arrival.request};
     }
     entryOf[arrival.number] = entry;
     std::shared_ptr<const Request> request = arrival.request;
@@ -134,7 +160,8 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
       late->deadlineMs = std::max(1, late->deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
       request = std::move(late);
     }
-    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), *request, arrival.firstLine);
+    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), *request, arrival.firstLine,
+                  arrival.promptLogprobs >= 0);
     record.comes(arrival.number, std::move(request));
   }
   drained = drained || news.drained;
@@ -142,59 +169,105 @@ bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
   return !news.cancels.empty() || !news.arrivals.empty();
 }
 
+/// Tells the queue what is new of a request. How many rows of logits that took.
+size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
+  const runtime::Manifest &m = manifest();
+  const abi::News &news = heard.update.news;
+  const std::vector<int32_t> &tokens = heard.update.tokens;
+  Entry &entry = entries.at(news.entry);
+  std::vector<LiveLogprob> logprobs;
+  for (size_t i = 0; entry.logprobs >= 0 && i < tokens.size(); ++i)
+    logprobs.push_back(logprobOf(rings->logits(entry.firstLine + entry.passedOn + i), tokens[i], entry.logprobs));
+  const size_t rows = logprobs.size();
+  entry.passedOn += static_cast<int>(tokens.size());
+  if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
+    entry.admitted = heard.at;
+  record.tells(entry.number, tokens, m.stateName(static_cast<unsigned>(news.state)));
+  queue.tell(entry.number, tokens, m.stateName(static_cast<unsigned>(news.state)), heard.at,
+             kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs));
+  if (!news.ended)
+    return rows;
+  const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
+  TraceRequest how = runtime::endOf(m, header);
+  LiveEnd end;
+  end.finish = std::move(how.finish);
+  end.state = std::move(how.state);
+  end.fault = std::move(how.fault);
+  end.faultState = std::move(how.faultState);
+  end.place = std::move(how.place);
+  end.passes = header.passes;
+  end.rows = header.rows;
+  end.admitted = entry.admitted;
+  const uint64_t number = entry.number;
+  entryOf.erase(number);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    entry = {};
+  }
+  freeEntries.push_back(news.entry);
+  record.ends(number, end);
+  queue.end(number, std::move(end));
+  return rows;
+}
+
 /// Reads what the kernel tells. Whether there was something.
 bool LiveKernel::readNews(LiveQueue &queue) {
-  const runtime::Manifest &m = manifest();
   bool some = false;
-  // A row of logits takes the host up to a millisecond. Behind some of them it looks at what else is to do.
-  constexpr size_t rowsAtOnce = 32;
   size_t rows = 0;
   while (rows < rowsAtOnce) {
     auto update = rings->next([this](int entry) { return entries.at(entry).known; });
     if (!update)
       break;
     some = true;
-    const abi::News &news = update->news;
-    Entry &entry = entries.at(news.entry);
-    const double now = queue.now();
-    std::vector<LiveLogprob> logprobs;
-    for (size_t i = 0; entry.logprobs >= 0 && i < update->tokens.size(); ++i)
-      logprobs.push_back(
-          logprobOf(rings->logits(entry.firstLine + entry.known + i), update->tokens[i], entry.logprobs));
-    rows += logprobs.size();
+    const int number = update->news.entry;
+    const bool ended = update->news.ended;
+    Entry &entry = entries.at(number);
     entry.known += static_cast<int>(update->tokens.size());
-    if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
-      entry.admitted = now;
-    record.tells(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)));
-    queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now,
-               kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs));
-    if (!news.ended)
-      continue;
-    const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update->descriptor.data());
-    TraceRequest how = runtime::endOf(m, header);
-    LiveEnd end;
-    end.finish = std::move(how.finish);
-    end.state = std::move(how.state);
-    end.fault = std::move(how.fault);
-    end.faultState = std::move(how.faultState);
-    end.place = std::move(how.place);
-    end.passes = header.passes;
-    end.rows = header.rows;
-    end.admitted = entry.admitted;
-    const uint64_t number = entry.number;
-    entryOf.erase(number);
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      entry = {};
+    HeldNews heard = {std::move(*update), queue.now()};
+    const bool ofPrompt = entry.promptLogprobs >= 0;
+    if (ofPrompt && !entry.promptFed && (ended || heard.update.news.fed >= runtime::promptLinesOf(*entry.request))) {
+      entry.promptFed = true;
+      scoring.push_back(number);
     }
-    freeEntries.push_back(news.entry);
-    record.ends(number, end);
-    queue.end(number, std::move(end));
-    rings->release(); // control may wait for room
+    if (ofPrompt && ended) // its lines and its entry are its own until then
+      entry.last = std::move(heard);
+    else
+      rows += passOn(queue, heard);
+    if (ended)
+      rings->release(); // control may wait for room
   }
   if (some)
     rings->release();
   return some;
+}
+
+/// Reads some of the rows of a prompt, those of several prompts in turns. Whether there were some.
+bool LiveKernel::scorePrompts(LiveQueue &queue) {
+  if (scoring.empty())
+    return false;
+  const int number = scoring.front();
+  scoring.pop_front();
+  Entry &entry = entries.at(number);
+  const std::vector<int32_t> &tokens = entry.request->tokens;
+  if (entry.prompt.empty())
+    entry.prompt.emplace_back();                               // nothing predicts the first one
+  const int64_t before = entry.firstLine - std::ssize(tokens); // the line of token i is before + i
+  for (size_t rows = 0; rows < rowsAtOnce && entry.prompt.size() < tokens.size(); ++rows) {
+    const size_t token = entry.prompt.size();
+    entry.prompt.push_back(
+        logprobOf(rings->logits(before + static_cast<int64_t>(token)), tokens[token], entry.promptLogprobs));
+  }
+  if (entry.prompt.size() < tokens.size()) {
+    scoring.push_back(number);
+    return true;
+  }
+  entry.prompt.resize(tokens.size()); // of an empty prompt
+  queue.tellPrompt(entry.number, std::move(entry.prompt), queue.now());
+  entry.promptLogprobs = -1;
+  entry.request.reset();
+  if (const auto last = std::exchange(entry.last, std::nullopt))
+    passOn(queue, *last);
+  return true;
 }
 
 std::optional<Messages> LiveKernel::launch() {
@@ -236,6 +309,7 @@ std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
   const bool idle = entryOf.empty();
   bool some = !stopTold && takeOrders(queue, idle);
   some = readNews(queue) || some;
+  some = scorePrompts(queue) || some;
   if (!stopTold && (stopNow || (drained && entryOf.empty()))) {
     rings->stop(stopNow ? abi::kStopsNow : abi::kStopsDrained);
     stopTold = true;
@@ -325,7 +399,7 @@ void LiveKernel::run(LiveQueue &queue) {
     (void)prctl(PR_SET_TIMERSLACK, 1000UL); // it sleeps for microseconds
     while (!over && !failed)
       failed = step(queue);
-    while (readNews(queue)) {
+    while (readNews(queue) || scorePrompts(queue)) {
     }
     if (!failed && record.wanted())
       noTrace = readTraceIfThereIsRoom();

@@ -34,6 +34,8 @@ LiveLogprob logprobOf(std::span<const float> logits, int32_t token, int most) {
     return logits[of] == greatest ? -std::log(sum) : -std::numeric_limits<double>::infinity();
   };
   out.logprob = valueOf(token);
+  for (int32_t i = 0; i < std::ssize(logits); ++i)
+    out.rank += logits[i] > logits[token] || (logits[i] == logits[token] && i <= token);
   // Those that are kept stand in a heap, the one that goes first on top.
   std::vector<int32_t> kept;
   const auto isBefore = [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };

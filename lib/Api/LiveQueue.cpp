@@ -2,6 +2,7 @@
 #include "Live.h"
 #include "State.h"
 #include <algorithm>
+#include <utility>
 
 namespace megalith::api {
 
@@ -25,13 +26,13 @@ uint64_t LiveQueue::upcoming() const {
   return submitted;
 }
 
-Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds patience, int logprobs, int64_t lines) {
+Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds patience, const LiveWanted &wanted) {
   auto owned = std::make_shared<Request>(std::move(request));
   Lock lock(mutex);
   const auto refuses = [&] { return over || draining || stopped; };
   // Requests that wait for lines go one behind the other: they must not take all the room of those that need none.
   const auto isFull = [&] {
-    return waits() >= capacity || (logprobs >= 0 && waitingForLines.size() >= (capacity + 1) / 2);
+    return waits() >= capacity || (wanted.lines > 0 && waitingForLines.size() >= (capacity + 1) / 2);
   };
   const auto hasRoom = [&] { return !isFull() && entries.size() < most; };
   if (!room.wait_for(lock, bounded(patience), [&] { return refuses() || hasRoom(); })) {
@@ -56,8 +57,8 @@ Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds p
     alarms.insert({*entry.alarm, number});
   }
   entry.request = std::move(owned);
-  entry.logprobs = logprobs;
-  entry.lines = lines;
+  entry.wanted = wanted;
+  entry.promptToCome = wanted.promptLogprobs >= 0;
   queueOf(entry).insert(number);
   entries.emplace(number, std::move(entry));
   ++submitted;
@@ -157,7 +158,7 @@ std::optional<uint64_t> LiveQueue::nextToRun() {
   if (!waitingForLines.empty()) {
     Entry &entry = entries.at(*waitingForLines.begin());
     if (entry.firstLine < 0)
-      entry.firstLine = ranges.take(entry.lines).value_or(-1);
+      entry.firstLine = ranges.take(entry.wanted.lines).value_or(-1);
     if (entry.firstLine >= 0)
       next = *waitingForLines.begin();
   }
@@ -186,7 +187,9 @@ LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds p
       break;
     const uint64_t number = *next;
     Entry &entry = entries.at(number);
-    out.arrivals.push_back({number, entry.request, entry.submitted, entry.logprobs, entry.firstLine});
+    const LiveWanted &wanted = entry.wanted;
+    out.arrivals.push_back({number, entry.request, entry.submitted, wanted.logprobs, wanted.promptLogprobs,
+                            wanted.lines > 0 ? entry.firstLine + wanted.promptLines : -1});
     leaveQueue(number, entry);
     entry.taken = true;
     ++running;
@@ -220,6 +223,14 @@ LiveEvent &LiveQueue::eventOf(uint64_t number, Entry &entry, double at) {
   return *entry.event;
 }
 
+/// Tokens that waited for what is told of the prompt.
+void LiveQueue::releaseTokens(Entry &entry, LiveEvent &event) {
+  if (!std::exchange(entry.promptToCome, false))
+    return;
+  event.tokens = std::move(entry.tokens);
+  event.logprobs = std::move(entry.logprobsOfTokens);
+}
+
 void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
                      uint64_t deviceNs, std::vector<LiveLogprob> logprobs) {
   const Lock lock(mutex);
@@ -228,14 +239,31 @@ void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std
     return; // an executor is not believed to be without faults
   Entry &entry = found->second;
   entry.state = state;
+  if (entry.wanted.noTokens) {
+    tokens = {};
+    logprobs.clear();
+  }
   if (!tokens.empty() && entry.firstToken < 0)
     entry.firstToken = at;
   entry.generated += std::ssize(tokens);
   generatedTokens += std::ssize(tokens);
   LiveEvent &event = eventOf(number, entry, at);
   event.deviceNs = deviceNs;
-  event.tokens.insert(event.tokens.end(), tokens.begin(), tokens.end());
-  std::move(logprobs.begin(), logprobs.end(), std::back_inserter(event.logprobs));
+  std::vector<int32_t> &into = entry.promptToCome ? entry.tokens : event.tokens;
+  into.insert(into.end(), tokens.begin(), tokens.end());
+  std::move(logprobs.begin(), logprobs.end(),
+            std::back_inserter(entry.promptToCome ? entry.logprobsOfTokens : event.logprobs));
+}
+
+void LiveQueue::tellPrompt(uint64_t number, std::vector<LiveLogprob> logprobs, double at) {
+  const Lock lock(mutex);
+  const auto found = entries.find(number);
+  if (found == entries.end() || !found->second.request || !found->second.promptToCome)
+    return;
+  Entry &entry = found->second;
+  LiveEvent &event = eventOf(number, entry, at);
+  event.promptLogprobs = std::move(logprobs);
+  releaseTokens(entry, event);
 }
 
 void LiveQueue::end(uint64_t number, LiveEnd end) {
@@ -263,6 +291,7 @@ void LiveQueue::finish(uint64_t number, Entry &entry, LiveEnd end) {
   entry.request.reset();
   entry.state = end.state;
   LiveEvent &event = eventOf(number, entry, end.ended);
+  releaseTokens(entry, event);
   event.end = std::move(end);
 }
 

@@ -30,9 +30,13 @@ public:
       for (uint64_t number : news.cancels)
         out.cancels.push_back(static_cast<int64_t>(number));
       for (LiveArrival &arrival : news.arrivals) {
-        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0});
+        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0,
+                                arrival.promptLogprobs >= 0});
         if (arrival.logprobs >= 0)
           logprobs[arrival.number] = arrival.logprobs;
+        if (arrival.promptLogprobs >= 0)
+          prompts[arrival.number] =
+              Prompt{arrival.request, arrival.promptLogprobs, std::vector<LiveLogprob>(arrival.request->tokens.size())};
         record.comes(arrival.number, out.arrivals.back().request);
       }
       running += news.arrivals.size();
@@ -65,9 +69,20 @@ public:
   bool traces() const override { return record.wanted(); }
   void traced(TraceTick tick) override { record.ticks(std::move(tick)); }
 
+  void promptRow(int64_t number, int64_t token, std::span<const float> logits) override {
+    const auto found = prompts.find(static_cast<uint64_t>(number));
+    if (found == prompts.end()) // it is fed again
+      return;
+    Prompt &of = found->second;
+    LiveLogprob &told = of.told[static_cast<size_t>(token)];
+    of.rows += told.rank == 0;
+    told = logprobOf(logits, of.request->tokens[static_cast<size_t>(token)], of.most);
+  }
+
   void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
             const std::string &state, double at) override {
     record.tells(static_cast<uint64_t>(number), tokens, state);
+    tellPrompt(static_cast<uint64_t>(number), at);
     std::vector<LiveLogprob> told;
     for (size_t i = 0; i < std::min(tokens.size(), logits.size()); ++i)
       told.push_back(logprobOf(logits[i], tokens[i], logprobs.at(static_cast<uint64_t>(number))));
@@ -76,6 +91,7 @@ public:
 
   void end(int64_t number, reference::RequestEnd end, double admitted, double at) override {
     --running;
+    tellPrompt(static_cast<uint64_t>(number), at, true);
     logprobs.erase(static_cast<uint64_t>(number));
     LiveEnd out;
     out.finish = std::move(end.finish);
@@ -106,6 +122,21 @@ private:
   LiveNews held;                              ///< was taken, and the run does not know of it
   size_t running = 0;                         ///< requests that the run has
   std::unordered_map<uint64_t, int> logprobs; ///< of those that asked for them: likeliest tokens
+  struct Prompt {
+    std::shared_ptr<const Request> request;
+    int most; ///< likeliest tokens
+    std::vector<LiveLogprob> told;
+    size_t rows = 0; ///< that are in `told`
+  };
+  std::unordered_map<uint64_t, Prompt> prompts; ///< of those that asked for logprobs of it, until they are told
+
+  void tellPrompt(uint64_t number, double at, bool isEnd = false) {
+    const auto found = prompts.find(number);
+    if (found == prompts.end() || !(isEnd || found->second.rows + 1 >= found->second.told.size()))
+      return;
+    queue.tellPrompt(number, std::move(found->second.told), at);
+    prompts.erase(found);
+  }
 
   /// Of its deadline, which counts from its submission, that is left which is not over.
   std::shared_ptr<const Request> asItArrives(const LiveArrival &arrival) const {

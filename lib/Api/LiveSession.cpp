@@ -40,12 +40,17 @@ struct LiveSession::State {
     queue.close();
   }
 
-  int64_t linesOf(const Request &request) const {
-    return std::max<int64_t>(1, request.maxNewTokens + executor->moreLines()); // a range of its own
+  LiveWanted wantedOf(const Request &request, int logprobs, int promptLogprobs) const {
+    LiveWanted out = {logprobs, promptLogprobs};
+    if (promptLogprobs >= 0)
+      out.promptLines = runtime::promptLinesOf(request);
+    if (logprobs >= 0 || promptLogprobs >= 0) // a range of its own
+      out.lines = std::max<int64_t>(1, out.promptLines + request.maxNewTokens + executor->moreLines());
+    return out;
   }
 
   /// Whether the request can be one of this session; reports why not.
-  void check(const Request &request, int logprobs, Diagnostics &diags) const {
+  void check(const Request &request, const LiveWanted &wanted, Diagnostics &diags) const {
     const SourceLoc loc = placeOf(request, diags.sources());
     const std::string id = text::printable(request.id.text, 120);
     if (request.arrives != When() || request.cancelled)
@@ -61,10 +66,13 @@ struct LiveSession::State {
       diags.report(Diag::LiveTooLong, loc, id, tokens, options.maxTokens);
     if (const auto words = static_cast<int64_t>(runtime::endWordsOf(request)); words > options.maxEnds)
       diags.report(Diag::LiveEnds, loc, id, words, options.maxEnds);
-    if (logprobs < -1 || logprobs > MostLogprobs)
-      diags.report(Diag::LiveLogprobs, loc, id, logprobs, MostLogprobs);
-    else if (logprobs >= 0 && linesOf(request) > options.logitLines)
-      diags.report(Diag::LiveLines, loc, id, linesOf(request), options.logitLines);
+    for (const auto &[most, what] :
+         {std::pair(wanted.logprobs, ""), std::pair(wanted.promptLogprobs, " of its prompt")})
+      if (most < -1 || most > MostLogprobs)
+        diags.report(Diag::LiveLogprobs, loc, id, most, what, MostLogprobs);
+    if (wanted.lines > options.logitLines)
+      diags.report(Diag::LiveLines, loc, id, wanted.lines, options.logitLines,
+                   wanted.promptLines > 0 ? "ask for those of a shorter prompt" : "ask for fewer new tokens");
   }
 };
 
@@ -162,8 +170,8 @@ Expected<LiveSession> LiveSession::open(const Kernel &kernel, const LiveOptions 
   });
 }
 
-Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chrono::milliseconds patience,
-                                       int logprobs) {
+Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chrono::milliseconds patience, int logprobs,
+                                       int promptLogprobs) {
   return guarded<uint64_t>([&]() -> Expected<uint64_t> {
     const Program::State &program = *state->kernel->program;
     if (!request.eos)
@@ -173,13 +181,20 @@ Expected<uint64_t> LiveSession::submit(Request request, uint64_t user, std::chro
       request.id = RequestId::ofInteger(std::to_string(state->queue.upcoming()));
     SourceFiles sources = state->sources;
     Diagnostics diags(sources);
-    state->check(request, logprobs, diags);
+    const bool noTokens = promptLogprobs >= 0 && request.maxNewTokens == 0;
+    if (noTokens) { // a pipeline may end one that has no budget before its prompt was fed
+      request.maxNewTokens = 1;
+      request.eos.emplace();
+      request.stop.clear();
+    }
+    LiveWanted wanted = state->wantedOf(request, logprobs, promptLogprobs);
+    wanted.noTokens = noTokens;
+    state->check(request, wanted, diags);
     if (diags.hasErrors())
       return diags.messages();
     if (unnamed)
       request.id = {};
-    const int64_t lines = logprobs < 0 ? 0 : state->linesOf(request);
-    return state->queue.add(std::move(request), user, patience, logprobs, lines);
+    return state->queue.add(std::move(request), user, patience, wanted);
   });
 }
 

@@ -75,6 +75,7 @@ void Machine::sampleLive() {
     Running &r = add(arrival.number, *arrival.request);
     r.owned = std::move(arrival.request);
     r.keepLogits = arrival.keepLogits;
+    r.keepPrompt = arrival.keepPrompt;
     arrive(r);
   }
 }

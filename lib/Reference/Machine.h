@@ -114,6 +114,7 @@ struct Running {
   bool isOver = false;     ///< the host knows of its end
   double admitted = -1;    ///< milliseconds of the host's clock
   bool keepLogits = false; ///< the host wants them
+  bool keepPrompt = false; ///< the same of those that predict tokens of the prompt
 
   RequestResult result;
   /// Logits of the first model's last run that wanted some, by the row's place in the pool.
@@ -212,6 +213,7 @@ private:
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;
   static bool readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
+  PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
   const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 

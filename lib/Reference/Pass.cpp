@@ -268,6 +268,35 @@ std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row,
   return values;
 }
 
+/// Runs the model on the rows of a pass. Of those that only the host wants it tells the host; what it gives is of the
+/// others.
+PassOutput Machine::runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables) {
+  std::vector<Row> asked = rows;
+  const auto isOfPrompt = [&](const Row &row) {
+    const Running &r = *slots[row.slot];
+    return pool == 0 && r.keepPrompt && !(row.flags & RowIsDraft) && row.position + 1 < std::ssize(r.input->tokens);
+  };
+  for (Row &row : asked)
+    row.flags |= isOfPrompt(row) ? unsigned(RowWantsLogits) : 0u;
+  PassOutput output = models[pool]->run(asked, tables);
+  if (std::none_of(rows.begin(), rows.end(), isOfPrompt))
+    return output;
+  std::vector<int64_t> kept;
+  int64_t line = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!(asked[i].flags & RowWantsLogits))
+      continue;
+    if (isOfPrompt(rows[i]))
+      options.live->promptRow(slots[rows[i].slot]->number, rows[i].position + 1,
+                              {output.logits.row(line), static_cast<size_t>(output.logits.cols)});
+    if (rows[i].flags & RowWantsLogits)
+      kept.push_back(line);
+    ++line;
+  }
+  output.keep(kept);
+  return output;
+}
+
 void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   TracePass pass;
   pass.model = program.pools[pool].name;
@@ -289,7 +318,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     }
   }
 
-  PassOutput output = models[pool]->run(pass.rows, tables);
+  PassOutput output = runModel(pool, pass.rows, tables);
   size_t line = 0;
   for (Row &row : pass.rows)
     if (row.flags & RowWantsLogits)

@@ -103,19 +103,23 @@ PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<
   return output;
 }
 
+void PassOutput::keep(const std::vector<int64_t> &lines) {
+  logits = logits.only(lines);
+  for (auto &[name, matrix] : others)
+    matrix = matrix.only(lines);
+  for (size_t i = 0; i < lines.size(); ++i)
+    argmax[i] = argmax[lines[i]];
+  argmax.resize(lines.size());
+}
+
 void TensorModel::keepWantedRows() {
   std::vector<int64_t> kept;
   for (size_t r = 0; r < rows.size(); ++r)
     if (rows[r].flags & RowWantsLogits)
       kept.push_back(static_cast<int64_t>(r));
-  for (Matrix &m : env) {
-    if (!m.perRow || m.rows != static_cast<int64_t>(rows.size()))
-      continue;
-    Matrix fewer(static_cast<int64_t>(kept.size()), m.cols);
-    for (size_t i = 0; i < kept.size(); ++i)
-      std::copy_n(m.row(kept[i]), m.cols, fewer.row(static_cast<int64_t>(i)));
-    m = std::move(fewer);
-  }
+  for (Matrix &m : env)
+    if (m.perRow && m.rows == static_cast<int64_t>(rows.size()))
+      m = m.only(kept);
   std::vector<Row> fewer;
   std::vector<RowPath> fewerPaths;
   for (int64_t r : kept) {

@@ -4,6 +4,7 @@
 
 #include "Paths.h"
 #include "Weights.h"
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -18,6 +19,13 @@ struct Matrix {
 
   Matrix() = default;
   Matrix(int64_t rows, int64_t cols) : rows(rows), cols(cols), data(rows * cols) {}
+  /// These rows, of a dense one.
+  Matrix only(const std::vector<int64_t> &kept) const {
+    Matrix fewer(static_cast<int64_t>(kept.size()), cols);
+    for (size_t i = 0; i < kept.size(); ++i)
+      std::copy_n(row(kept[i]), cols, fewer.row(static_cast<int64_t>(i)));
+    return fewer;
+  }
   float *row(int64_t r) { return data.data() + (perRow ? r * cols : 0); }
   const float *row(int64_t r) const { return data.data() + (perRow ? r * cols : 0); }
 };
@@ -51,6 +59,9 @@ struct PassOutput {
   Matrix logits;
   std::vector<int32_t> argmax;               ///< -2: the row has a NaN
   std::map<std::string, Matrix> others = {}; ///< the model's other results
+
+  /// Of these lines only, which ascend.
+  void keep(const std::vector<int64_t> &lines);
 };
 
 class TensorModel {

@@ -55,6 +55,8 @@ class Logprob:
     """None: no row of the model predicted it; the pipeline had it otherwise."""
     likeliest: list[tuple[int, float]]
     """Tokens and their logprobs, the first first; as many as were asked for."""
+    rank: int = 0
+    """1 for the likeliest token, and so on; 0 where there is no logprob."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,15 @@ class Event:
     """Milliseconds since the session opened."""
     logprobs: list[Logprob] = field(default_factory=list)
     """Of each of `tokens`, if the request asked for them."""
+    prompt_logprobs: list[Logprob] = field(default_factory=list)
+    """Of each token of the prompt, if the request asked for them; once, with the first token or before. The first has
+    none."""
 
 
 def _event_of(raw: tuple[Any, ...], user: Any) -> Event:
-    number, _, tokens, state, end, at, logprobs = raw
-    told = [Logprob(*each) for each in logprobs]
-    return Event(number, user, tokens, state, None if end is None else End(**end), at, told)
+    number, _, tokens, state, end, at, logprobs, of_prompt = raw
+    told, before = [Logprob(*each) for each in logprobs], [Logprob(*each) for each in of_prompt]
+    return Event(number, user, tokens, state, None if end is None else End(**end), at, told, before)
 
 
 def _fault_of(number: int, end: End) -> Error:
@@ -205,9 +210,12 @@ class Generation(Iterator[int]):
     """Its tokens. Text of those that come is text behind them."""
     end: End | None
     """How it ended, behind the last token."""
+    prompt_logprobs: list[Logprob]
+    """Of each token of the prompt, with `prompt_logprobs`; they are there with the first token."""
 
     def __init__(self, session: Session, request: dict[str, Any], timeout: float | None) -> None:
         self.end = None
+        self.prompt_logprobs = []
         self.prompt = request["tokens"]
         self._session = session
         self._over = False
@@ -242,6 +250,8 @@ class Generation(Iterator[int]):
             if news is not None:
                 raise news
             return None
+        if news.prompt_logprobs:
+            self.prompt_logprobs = news.prompt_logprobs
         if news.end is not None:
             self._over, self.end = True, news.end
         return news
@@ -269,9 +279,11 @@ class AsyncGeneration(AsyncIterator[int]):
     number: int
     prompt: Tokens
     end: End | None
+    prompt_logprobs: list[Logprob]
 
     def __init__(self, session: Session, request: dict[str, Any]) -> None:
         self.end = None
+        self.prompt_logprobs = []
         self.prompt = request["tokens"]
         self._session = session
         self._over = False
@@ -314,6 +326,8 @@ class AsyncGeneration(AsyncIterator[int]):
             if news is not None:
                 raise news
             return None
+        if news.prompt_logprobs:
+            self.prompt_logprobs = news.prompt_logprobs
         if news.end is not None:
             self._over, self.end = True, news.end
         return news
@@ -352,7 +366,8 @@ class Session:
     seed        of random numbers, beside each request's own
     watchdog    ends a kernel in which nothing moves for so many seconds; 0: never
     logit_lines rows of logits, of a vocabulary of f32 each, that requests with `logprobs` share: each takes as many as it
-                may generate tokens, and waits for them. 0: no request may ask for logprobs
+                may generate tokens, with `prompt_logprobs` one more for each token of the prompt but the first, and waits
+                for them. 0: no request may ask for logprobs
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
     trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
                 there, and of the host for requests. 0: none
@@ -422,6 +437,7 @@ class Session:
         inputs: Mapping[str, Any] | None,
         deadline_ms: int,
         logprobs: int | None,
+        prompt_logprobs: int | None,
     ) -> dict[str, Any]:
         request = Request(
             prompt=prompt,
@@ -441,9 +457,10 @@ class Session:
         out = dict_of(request, "", self._inputs, self._encode, self.kernel._encode)
         if max_new_tokens is None:
             out["max_new_tokens"] = max(0, self.options["max_tokens"] - len(out["tokens"]))
-        if logprobs is not None and number_of(logprobs, "logprobs") < 0:
-            raise out_of_range("logprobs", 0, 20, logprobs)
-        out["logprobs"] = -1 if logprobs is None else logprobs
+        for name, most in (("logprobs", logprobs), ("prompt_logprobs", prompt_logprobs)):
+            if most is not None and number_of(most, name) < 0:
+                raise out_of_range(name, 0, 20, most)
+            out[name] = -1 if most is None else most
         return out
 
     def submit(
@@ -463,6 +480,7 @@ class Session:
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
         user: Any = None,
         timeout: float | None = 0,
     ) -> int:
@@ -471,7 +489,8 @@ class Session:
         The members of the request are those of `megalith.Request`. `max_new_tokens=None`: as many as the session takes.
         `timeout`: seconds to wait for room, None for ever. A request that can never run raises `megalith.Error`; so
         does `live-full`, when there was no room, and `live-stopped`. `logprobs`: the events tell of each token its
-        logprob, and so many of the likeliest ones, up to 20; the session needs `logit_lines`.
+        logprob, and so many of the likeliest ones, up to 20; the session needs `logit_lines`. `prompt_logprobs`: the
+        same of the tokens of the prompt. With `max_new_tokens=0` nothing else is told.
         """
         request = self._dict_of(
             prompt,
@@ -488,6 +507,7 @@ class Session:
             inputs,
             deadline_ms,
             logprobs,
+            prompt_logprobs,
         )
         key = next(self._keys)
         router = self._router
@@ -527,6 +547,7 @@ class Session:
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
         timeout: float | None = None,
     ) -> Generation:
         """Submits a request and returns an iterator of its tokens, as they come. Many may run at once, on any threads.
@@ -548,6 +569,7 @@ class Session:
             inputs,
             deadline_ms,
             logprobs,
+            prompt_logprobs,
         )
         return Generation(self, request, timeout)
 
@@ -568,6 +590,7 @@ class Session:
         inputs: Mapping[str, Any] | None = None,
         deadline_ms: int = 0,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
     ) -> AsyncGeneration:
         """The same for asyncio: `async for token in session.agenerate(...)`. Needs a running loop. It never waits for
         room: a full session is the error `live-full`."""
@@ -586,6 +609,7 @@ class Session:
             inputs,
             deadline_ms,
             logprobs,
+            prompt_logprobs,
         )
         return AsyncGeneration(self, request)
 

@@ -60,26 +60,26 @@ nb::dict dictOf(const LiveEnd &end) {
   return out;
 }
 
-/// Of each token (logprob or None, [(token, logprob) of the likeliest ones]).
+/// Of each token (logprob or None, [(token, logprob) of the likeliest ones], rank).
 nb::list listOf(const std::vector<LiveLogprob> &logprobs) {
   nb::list out;
   for (const LiveLogprob &each : logprobs) {
     nb::list likeliest;
     for (const LiveLogprob::Choice &choice : each.likeliest)
       likeliest.append(nb::make_tuple(choice.token, choice.logprob));
-    out.append(nb::make_tuple(each.logprob ? nb::cast(*each.logprob) : nb::none(), likeliest));
+    out.append(nb::make_tuple(each.logprob ? nb::cast(*each.logprob) : nb::none(), likeliest, each.rank));
   }
   return out;
 }
 
-/// (request, user, tokens, state, end, at, logprobs)
+/// (request, user, tokens, state, end, at, logprobs, promptLogprobs)
 nb::object tupleOf(const LiveEvent &event) {
   nb::list tokens;
   for (int32_t token : event.tokens)
     tokens.append(token);
   return nb::make_tuple(event.request, event.user, tokens, text(event.state),
                         event.end ? nb::object(dictOf(*event.end)) : nb::object(nb::none()), event.at,
-                        listOf(event.logprobs));
+                        listOf(event.logprobs), listOf(event.promptLogprobs));
 }
 
 /// Waits for `f(patience)` to give something that `isEnd`, for `milliseconds` at most, below 0 for ever. Other threads
@@ -128,10 +128,12 @@ nb::list next(Live &live, double milliseconds, size_t most) {
 
 uint64_t submit(Live &live, nb::dict from, uint64_t user, double milliseconds) {
   const Request request = requestOf(from);
-  int logprobs = -1;
+  int logprobs = -1, promptLogprobs = -1;
   read(from, "logprobs", logprobs);
+  read(from, "prompt_logprobs", promptLogprobs);
   return take(waitFor(
-      milliseconds, [&](Milliseconds patience) { return live.session.submit(request, user, patience, logprobs); },
+      milliseconds,
+      [&](Milliseconds patience) { return live.session.submit(request, user, patience, logprobs, promptLogprobs); },
       [](const Expected<uint64_t> &result) { return result || result.errors().first().kind != "live-full"; }));
 }
 

@@ -272,3 +272,40 @@ def test_defaults_of_the_checkpoint(tmp_path):
         assert client.completions.create(model="demo", prompt=PROMPTS[0], max_tokens=12).choices[0].text == "of the world"
         chat = client.chat.completions.create(model="demo", messages=[{"role": "user", "content": PROMPTS[0]}])
         assert chat.choices[0].message.content == "of the "
+
+
+def test_echo_and_prompt_logprobs(served, client):
+    made = client.completions.create(model="demo", prompt="In the beginning", max_tokens=6, temperature=0, logprobs=2)
+    text = "In the beginning" + made.choices[0].text
+    plain = client.completions.create(model="demo", prompt="In the beginning", max_tokens=6, temperature=0, echo=True)
+    assert plain.choices[0].text == text and plain.choices[0].logprobs is None
+    echoed = client.completions.create(model="demo", prompt="In the beginning", max_tokens=6, temperature=0, logprobs=2, echo=True)
+    told = echoed.choices[0].logprobs
+    assert echoed.choices[0].text == text and "".join(told.tokens) == text
+    assert told.text_offset == list(range(len(text)))
+    assert told.token_logprobs[0] is None and told.top_logprobs[0] is None
+    assert told.token_logprobs[16:] == made.choices[0].logprobs.token_logprobs
+    # As those who judge a checkpoint ask: several texts of tokens, of which nothing is to be generated.
+    tokens = list(text.encode())
+    for most in (0, 1):
+        scored = client.completions.create(model="demo", prompt=[tokens, tokens[:9]], max_tokens=most, temperature=0, logprobs=1, echo=True)
+        assert [choice.logprobs.token_logprobs[: len(tokens)] for choice in scored.choices] == [
+            told.token_logprobs, told.token_logprobs[:9] + scored.choices[1].logprobs.token_logprobs[9:]
+        ]
+        assert scored.usage.completion_tokens == 2 * most
+    body = {"model": "demo", "prompt": tokens, "max_tokens": 0, "prompt_logprobs": 1}
+    status, _, answer = served.call("POST", "/v1/completions", body)
+    assert status == 200, answer
+    lines = answer["choices"][0]["prompt_logprobs"]
+    assert lines[0] is None and answer["choices"][0]["text"] == ""
+    assert [line[str(token)]["logprob"] for line, token in zip(lines[1:], tokens[1:])] == told.token_logprobs[1:]
+    assert all(min(each["rank"] for each in line.values()) == 1 for line in lines[1:])
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "prompt_logprobs": 0}
+    status, _, answer = served.call("POST", "/v1/chat/completions", chat)
+    assert status == 200 and len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"]
+    for wrong, why in (
+        ({"stream": True}, "not supported in a stream"),
+        ({"prompt_logprobs": 21}, "must be"),
+    ):
+        status, _, answer = served.call("POST", "/v1/completions", {**body, **wrong})
+        assert status == 400 and why in answer["error"]["message"], answer

@@ -124,6 +124,19 @@ def test_logprobs(kernel, expected):
             session.submit(PROMPTS[0], 5, logprobs=21)
 
 
+def test_prompt_logprobs(kernel, expected):
+    with kernel.session(logit_lines=60) as session:
+        whole = session.generate(PROMPTS[0], 12, logprobs=2)
+        made = [each for event in whole.events() for each in event.logprobs]
+        text = list(PROMPTS[0].encode()) + expected[PROMPTS[0]]
+        scored = session.generate(text, 0, prompt_logprobs=2)
+        assert list(scored) == [] and scored.end.finish == "length" and scored.end.generated == 0
+        assert len(scored.prompt_logprobs) == len(text) and scored.prompt_logprobs[0].logprob is None
+        assert scored.prompt_logprobs[len(PROMPTS[0].encode()) :] == made and made[0].rank == 1
+        with pytest.raises(megalith.Error, match="ask for those of a shorter prompt"):
+            session.submit([65] * 60, 2, prompt_logprobs=0)
+
+
 def test_stop_sequences(session):
     stream = session.generate(PROMPTS[0], 12, stop=["wor"])
     assert bytes(stream) == b"of the wor" and stream.end.finish == "stop"

@@ -1,4 +1,5 @@
 #include "runtime/cpu/Explorer.h"
+#include <map>
 
 namespace megalith::cpu {
 
@@ -58,7 +59,8 @@ private:
   const ExploreOptions &options;
   ExploreResult result;
   bool haveFirst = false;
-  std::optional<ExploreFailure> failure; ///< of the last attempt
+  std::map<size_t, std::vector<std::vector<float>>> promptLogits; ///< of a live session, by request
+  std::optional<ExploreFailure> failure;                          ///< of the last attempt
   std::optional<runtime::RuntimeError> error;
 
   /// One run; false when it could not be made at all.
@@ -110,6 +112,14 @@ private:
     } else if (f.difference = whyNotLike(*play, options.expected ? *options.expected : result.first, requests);
                !f.difference.empty()) {
       f.kind = "differs";
+    } else {
+      for (size_t i = 0; i < play->requests.size(); ++i) // of one that was taken back, some may be lacking
+        if (const LiveOutcome &is = play->requests[i]; is.finish != "cancelled")
+          if (const auto &first = promptLogits.try_emplace(i, is.promptLogits).first->second;
+              first != is.promptLogits) {
+            f.kind = "differs";
+            f.difference = "the logits of the prompt of request `" + requests[i].id.text + "` are others than before";
+          }
     }
     if (!f.kind.empty())
       failure = std::move(f);

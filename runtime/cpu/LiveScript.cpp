@@ -8,11 +8,22 @@ using runtime::Outcome;
 
 namespace {
 
-/// Where each request's lines of logits begin. None are used again. The last number is that of all lines.
+/// Every second request is told the logits of its prompt, too.
+bool wantsPrompt(size_t number) { return number % 2 == 1; }
+int64_t promptLinesOf(const std::vector<Request> &requests, size_t number) {
+  return wantsPrompt(number) ? runtime::promptLinesOf(requests[number]) : 0;
+}
+
+/// Where each request's lines of logits begin, those of its prompt in front of that. None are used again. The last
+/// number is that of all lines.
 std::vector<int64_t> firstLinesOf(const runtime::Manifest &manifest, const std::vector<Request> &requests) {
-  std::vector<int64_t> out = {0};
-  for (const Request &request : requests)
-    out.push_back(out.back() + request.maxNewTokens + manifest.draftLines / std::max<int64_t>(1, manifest.slots));
+  std::vector<int64_t> out;
+  int64_t lines = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    out.push_back(lines + promptLinesOf(requests, i));
+    lines = out.back() + requests[i].maxNewTokens + manifest.draftLines / std::max<int64_t>(1, manifest.slots);
+  }
+  out.push_back(lines);
   return out;
 }
 
@@ -40,7 +51,7 @@ public:
 private:
   struct Entry {
     int number = -1, known = 0;
-    bool cancelled = false;
+    bool cancelled = false, promptRead = false;
   };
   const runtime::LiveRun &live;
   char *memory;
@@ -65,7 +76,7 @@ private:
       const int entry = freeEntries.back();
       freeEntries.pop_back();
       entries[entry] = {static_cast<int>(next), 0, false};
-      rings.arrive(entry, static_cast<int>(next), requests[next], firstLines[next]);
+      rings.arrive(entry, static_cast<int>(next), requests[next], firstLines[next], wantsPrompt(next));
       ++next;
     }
     bool some = false;
@@ -84,6 +95,12 @@ private:
   void take(const runtime::HostRings::Update &update) {
     Entry &entry = entries[update.news.entry];
     LiveOutcome &outcome = outcomes[entry.number];
+    if (const int64_t lines = promptLinesOf(requests, entry.number);
+        !entry.promptRead && (update.news.ended || update.news.fed >= lines)) {
+      entry.promptRead = true;
+      for (int64_t line = -lines; line < 0; ++line)
+        outcome.promptLogits.push_back(rings.logits(firstLines[entry.number] + line));
+    }
     for (int32_t token : update.tokens) {
       outcome.logits.push_back(rings.logits(firstLines[entry.number] + std::ssize(outcome.tokens)));
       outcome.tokens.push_back(token);

@@ -23,9 +23,10 @@ struct LiveScript {
 /// How a request of the session ended.
 struct LiveOutcome {
   std::vector<int32_t> tokens;
-  std::vector<std::vector<float>> logits; ///< of each token
-  std::string finish;                     ///< empty: it did not
-  int ends = 0;                           ///< of which the host was told
+  std::vector<std::vector<float>> logits;       ///< of each token
+  std::vector<std::vector<float>> promptLogits; ///< of each token of its prompt but the first, if it asked for them
+  std::string finish;                           ///< empty: it did not
+  int ends = 0;                                 ///< of which the host was told
 };
 
 /// Plays one session under a schedule. What went wrong in the launches is in `launch`.

@@ -52,6 +52,7 @@ struct LiveHost {
     int64_t number; ///< greater than those before
     std::shared_ptr<const Request> request;
     bool keepLogits = false; ///< it is told the logits behind its tokens
+    bool keepPrompt = false; ///< promptRow() is called for it
   };
   struct News {
     std::vector<int64_t> cancels; ///< requests that arrived in earlier ticks, and are taken back
@@ -85,6 +86,8 @@ struct LiveHost {
   virtual void pause() = 0;
   /// A tick has ended, and what happened in it follows.
   virtual void tickEnds() = 0;
+  /// A row of the first model that predicts token number `token` of the prompt of a request.
+  virtual void promptRow(int64_t number, int64_t token, std::span<const float> logits) = 0;
   /// `logits`: of each token, where it was asked for: the row that predicted it, empty where there is none.
   virtual void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
                     const std::string &state, double at) = 0;

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._core import version
+from .._session import Logprob
 from ..text import Tokenizer
 from ._engine import Engine, Run, TokenLogprob
 from ._metrics import counts_of, render
@@ -272,12 +273,51 @@ class Answer:
         choices = []
         for index, drawn in enumerate(self._best(logprobs)):
             text, finish, told = texts[drawn], finishes[drawn], logprobs[drawn]
+            number = drawn // self.job.drawn
+            of_prompt = run.choices[number * self.job.drawn].prompt_logprobs
+            if self.job.echo:
+                shown, before = self._echo(self.job.prompts[number], of_prompt)
+                text = shown + text
+                told = before + [replace(each, begin=each.begin + len(shown)) for each in told]
             said: dict[str, Any] = {"text": text}
             if self.job.is_chat:
                 said = {"message": {"role": "assistant", "content": text, "refusal": None}}
             choices.append({"index": index, **said, "logprobs": self.logprobs(told), "finish_reason": finish})
+            if self.job.prompt_logprobs is not None and not self.job.is_chat:
+                choices[-1]["prompt_logprobs"] = self._prompt_logprobs(self.job.prompts[number], of_prompt)
         kind = "chat.completion" if self.job.is_chat else "text_completion"
-        return {**self.head, "object": kind, "choices": choices, "usage": self.usage(run)}
+        out = {**self.head, "object": kind, "choices": choices, "usage": self.usage(run)}
+        if self.job.prompt_logprobs is not None and self.job.is_chat:
+            out["prompt_logprobs"] = self._prompt_logprobs(self.job.prompts[0], run.choices[0].prompt_logprobs)
+        return out
+
+    def _echo(self, prompt: Sequence[int], of_prompt: Sequence[Logprob]) -> tuple[str, list[TokenLogprob]]:
+        """The text of a prompt, and what is told of its tokens."""
+        pieces, text, told = self.tokenizer.pieces(special=self.job.shows_special), "", []
+        for number, token in enumerate(prompt):
+            begin = len(text)
+            text += pieces.push(token)
+            if of_prompt:
+                told.append(TokenLogprob(int(token), begin, len(text), self._most(of_prompt[number], self.job.logprobs)))
+        return text + pieces.flush(), told
+
+    def _most(self, of: Logprob, most: int | None) -> Logprob:
+        return replace(of, likeliest=of.likeliest[: most or 0])
+
+    def _prompt_logprobs(self, prompt: Sequence[int], of_prompt: Sequence[Logprob]) -> list[dict[str, Any] | None]:
+        """As vLLM has them: by token, the likeliest ones and the token itself."""
+        out: list[dict[str, Any] | None] = [None] * min(1, len(of_prompt))
+        for token, told in list(zip(prompt, of_prompt))[1:]:
+            of = self._most(told, self.job.prompt_logprobs)
+            ranked = {each: (logprob, rank) for rank, (each, logprob) in enumerate(of.likeliest, 1)}
+            ranked.setdefault(int(token), (of.logprob, of.rank))
+            out.append(
+                {
+                    str(each): {"logprob": _finite(logprob), "rank": rank, "decoded_token": self._name(each)}
+                    for each, (logprob, rank) in ranked.items()
+                }
+            )
+        return out
 
     def _best(self, logprobs: list[list[TokenLogprob]]) -> list[int]:
         """Those that are told: of each prompt the `n` with the greatest mean logprob."""

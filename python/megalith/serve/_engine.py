@@ -122,6 +122,7 @@ class Choice:
         prompt = job.prompts[index // job.drawn][-1024:]
         self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special)
         self.logprobs = LogprobQueue()
+        self.prompt_logprobs: list[Logprob] = []
         self.is_over = False
 
     async def run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
@@ -139,6 +140,8 @@ class Choice:
         metrics, last = self.engine.metrics, 0.0
         async for event in self.generation.events():
             now = self.engine.heard(event)
+            if event.prompt_logprobs:
+                self.prompt_logprobs = event.prompt_logprobs
             if event.tokens:
                 if self.tokens == 0:
                     metrics.first_token.observe(now - self.arrived)
@@ -165,6 +168,13 @@ class Choice:
                 told = self.logprobs.give(text)
             if self.stop.found or event.end:
                 finish = "stop" if self.stop.found or event.end is None else self._finish(event)
+                if any(each.logprob is None for each in self.prompt_logprobs[1:]):
+                    raise ApiError(
+                        "tokens of the prompt have no logprobs: no call of the pipeline has fed what predicts them",
+                        status=500,
+                        kind="server_error",
+                        code="no_prompt_logprobs",
+                    )
                 self._end(finish)
                 self.generation._close()  # behind a stop text the engine would go on
                 told += self.logprobs.cut() if self.stop.found else self.logprobs.rest()
@@ -308,12 +318,15 @@ class Engine:
         run = Run(choices, self)
         try:
             for index, seed in enumerate(job.seeds):
+                # The first choice of a prompt asks for all.
+                of_prompt = job.logprobs_of_prompt if index % job.drawn == 0 else None
                 generation = self.session.agenerate(
                     job.prompts[index // job.drawn],
                     job.budgets[index // job.drawn],
                     seed=seed,
                     deadline_ms=round(1000 * self.request_timeout),
                     logprobs=job.logprobs if job.drawn == job.n else job.logprobs or 0,
+                    prompt_logprobs=of_prompt,
                     **job.settings,
                 )
                 choices.append(Choice(self, job, index, generation, arrived))

@@ -103,6 +103,10 @@ class Job:
     wants_usage: bool
     logprobs: int | None = None
     """Likeliest tokens that are told of each, beside its own logprob; None: no logprobs."""
+    echo: bool = False
+    """The text begins with that of the prompt."""
+    prompt_logprobs: int | None = None
+    """As `logprobs`, of the tokens of the prompt."""
     drawn: int = 1
     """Choices that are made of each prompt. Of more than `n` the likeliest are told."""
     keeps_stop: bool = False
@@ -117,6 +121,12 @@ class Job:
     """That the client gave."""
     seeds: list[int | None] = field(default_factory=list)
     """By choice."""
+
+    @property
+    def logprobs_of_prompt(self) -> int | None:
+        """What the session is asked for."""
+        echoed = self.logprobs if self.echo else None
+        return echoed if self.prompt_logprobs is None else max(self.prompt_logprobs, echoed or 0)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -243,7 +253,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "documents": ([],),
     "early_stopping": (False,),
-    "echo": (False,),
     "enable_thinking": (),
     "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
@@ -267,7 +276,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "presence_penalty": (0,),
     "prompt_embeds": (),
-    "prompt_logprobs": (),
     "reasoning": (),
     "reasoning_effort": (),
     "repetition_detection": ({},),
@@ -289,7 +297,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 _WHY = {
-    "prompt_logprobs": "only new tokens have logprobs",
     "chat_template": "the server's is the one that counts; see --chat-template",
     "documents": "say them in `chat_template_kwargs`, if the template has a place for them",
     **dict.fromkeys(
@@ -321,6 +328,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     _refuse_what_is_not_done(fields)
     logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
+    echo, prompt_logprobs = _read_of_prompt(fields, is_chat, is_stream, limits)
     _check_best_of(fields, n, drawn, is_stream, limits)
     wants_usage, usage_each = _read_stream_options(fields, is_stream)
     name = fields.text("request_id", MOST_ID)
@@ -343,8 +351,9 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if ignores_eos := fields.boolean("ignore_eos"):
         settings["eos"] = []
     settings["stop"] = _stops_of_the_engine(stop, stop_tokens, tokenizer, limits, ignores_eos)
-    budget_name, budget = "max_tokens", fields.integer("max_tokens", None, 1)
-    if is_chat and (newer := fields.integer("max_completion_tokens", None, 1)) is not None:
+    least = 0 if echo or prompt_logprobs is not None else 1  # the prompt may be all that is wanted
+    budget_name, budget = "max_tokens", fields.integer("max_tokens", None, least)
+    if is_chat and (newer := fields.integer("max_completion_tokens", None, least)) is not None:
         if budget is not None and budget != newer:
             raise fields.wrong(
                 "max_tokens", "and `max_completion_tokens` say different things; `max_tokens` is the old name"
@@ -367,7 +376,11 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if logprobs is not None or drawn > n:
         for most in budgets:
             _check_lines(most, budget_name, limits, "logprobs" if logprobs is not None else "`best_of` above `n`")
-    job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage, logprobs, drawn)
+    if prompt_logprobs is not None or (echo and logprobs is not None):
+        for prompt, most in zip(prompts, budgets):
+            _check_prompt_lines(len(prompt), most, prompt_name, limits)
+    job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage, logprobs)
+    job.drawn, job.echo, job.prompt_logprobs = drawn, echo, prompt_logprobs
     job.keeps_stop, job.shows_special, job.usage_each = keeps_stop, shows_special, usage_each
     job.names_tokens, job.id = names_tokens, name
     job.seeds = [_seed_of(job, choice % drawn) for choice in range(len(prompts) * drawn)]
@@ -478,6 +491,35 @@ def _read_logprobs(fields: Fields, is_chat: bool, limits: Limits) -> int | None:
             "logprobs", "is not supported: this server keeps no logits; see --logit-lines", code="unsupported_parameter"
         )
     return logprobs
+
+
+def _read_of_prompt(fields: Fields, is_chat: bool, is_stream: bool, limits: Limits) -> tuple[bool, int | None]:
+    """`echo`, and `prompt_logprobs` of vLLM."""
+    echo, most = fields.boolean("echo"), fields.integer("prompt_logprobs", None, 0, MOST_LOGPROBS)
+    if echo and is_chat:
+        raise fields.wrong("echo", "is not supported in a chat: leave it out", code="unsupported_parameter")
+    if most is not None and limits.logit_lines == 0:
+        raise fields.wrong(
+            "prompt_logprobs",
+            "is not supported: this server keeps no logits; see --logit-lines",
+            code="unsupported_parameter",
+        )
+    for name, is_wanted in (("echo", echo), ("prompt_logprobs", most is not None)):
+        if is_wanted and is_stream:
+            raise fields.wrong(name, "is not supported in a stream", code="unsupported_parameter")
+    return echo, most
+
+
+def _check_prompt_lines(length: int, budget: int, prompt_name: str, limits: Limits) -> None:
+    rows = length - 1 + max(1, budget)
+    if rows > limits.logit_lines:
+        raise ApiError(
+            f"with logprobs of its prompt a request takes a row of logits for each token that it has or may generate: "
+            f"{rows}, and this server has {limits.logit_lines}: send a shorter prompt, or start the server with greater "
+            f"--logit-lines",
+            param=prompt_name,
+            code="too_many_logprobs",
+        )
 
 
 def _check_lines(budget: int, budget_name: str, limits: Limits, what: str) -> None:

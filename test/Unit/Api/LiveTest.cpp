@@ -52,7 +52,7 @@ template <class T> static std::string errorOf(const Expected<T> &failed) {
 struct Heard {
   struct One {
     std::vector<int32_t> tokens;
-    std::vector<LiveLogprob> logprobs;
+    std::vector<LiveLogprob> logprobs, promptLogprobs;
     std::vector<std::string> states;
     std::optional<LiveEnd> end;
     uint64_t user = 0;
@@ -63,6 +63,10 @@ struct Heard {
   void add(const LiveEvent &event) {
     One &one = of[event.request];
     EXPECT_FALSE(one.end) << "behind the end of request " << event.request;
+    if (!event.promptLogprobs.empty()) {
+      EXPECT_TRUE(one.tokens.empty() && one.promptLogprobs.empty());
+      one.promptLogprobs = event.promptLogprobs;
+    }
     one.tokens.insert(one.tokens.end(), event.tokens.begin(), event.tokens.end());
     one.logprobs.insert(one.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
     one.states.push_back(event.state);
@@ -635,6 +639,10 @@ TEST(Live, RefusesRequestsThatCannotRun) {
   EXPECT_REFUSED(session.submit(request(1), 0, 0ms, -2),
                  "request `0` wants the -2 likeliest tokens of each; this must be from 0 to 20, or -1 for no logprobs "
                  "[live-logprobs]");
+  EXPECT_REFUSED(session.submit(request(1), 0, 0ms, -1, 21), "wants the 21 likeliest tokens of each of its prompt;");
+  EXPECT_REFUSED(session.submit(request(1), 0, 0ms, -1, 0),
+                 "request `0` wants logprobs, for which it needs 3 rows of logits, and the session has 0; ask for "
+                 "those of a shorter prompt, or open it with greater `logitLines` [live-lines]");
   EXPECT_REFUSED(session.submit(request(1), 0, 0ms, 21), "[live-logprobs]");
   EXPECT_REFUSED(
       session.submit(request(2), 0, 0ms, 0),
@@ -662,6 +670,25 @@ TEST(Live, TakesNoMoreWhenEndsAreNotRead) {
 
 //===----------------------------------------------------------------------===//
 
+/// Whether what was told of a token is what the softmax of its row says.
+static void expectLogprob(const LiveLogprob &told, const std::vector<float> &row, int32_t of, int most) {
+  long double sum = 0;
+  for (float logit : row)
+    sum += std::exp(static_cast<long double>(logit));
+  const auto logprob = [&](int32_t token) { return static_cast<double>(row[token] - std::log(sum)); };
+  ASSERT_TRUE(told.logprob);
+  EXPECT_NEAR(*told.logprob, logprob(of), 1e-9);
+  std::vector<int32_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+  EXPECT_EQ(order.at(told.rank - 1), of);
+  ASSERT_EQ(std::ssize(told.likeliest), most);
+  for (int k = 0; k < most; ++k) {
+    EXPECT_EQ(told.likeliest[k].token, order[k]);
+    EXPECT_NEAR(told.likeliest[k].logprob, logprob(order[k]), 1e-9);
+  }
+}
+
 /// Whether a request was told what the softmax of a run's logits says. `logits` of all tokens of the run.
 static void expectLogprobs(const Heard::One &is, const RequestResult &should, int most) {
   ASSERT_EQ(is.tokens, should.tokens);
@@ -670,21 +697,7 @@ static void expectLogprobs(const Heard::One &is, const RequestResult &should, in
   for (size_t i = 0; i < is.tokens.size(); ++i) {
     SCOPED_TRACE(i);
     const std::vector<float> row(should.logits.begin() + i * vocabulary, should.logits.begin() + (i + 1) * vocabulary);
-    long double sum = 0;
-    for (float logit : row)
-      sum += std::exp(static_cast<long double>(logit));
-    const auto logprob = [&](int32_t token) { return static_cast<double>(row[token] - std::log(sum)); };
-    const LiveLogprob &told = is.logprobs[i];
-    ASSERT_TRUE(told.logprob);
-    EXPECT_NEAR(*told.logprob, logprob(is.tokens[i]), 1e-9);
-    std::vector<int32_t> order(vocabulary);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
-    ASSERT_EQ(std::ssize(told.likeliest), most);
-    for (int k = 0; k < most; ++k) {
-      EXPECT_EQ(told.likeliest[k].token, order[k]);
-      EXPECT_NEAR(told.likeliest[k].logprob, logprob(order[k]), 1e-9);
-    }
+    expectLogprob(is.logprobs[i], row, is.tokens[i], most);
   }
 }
 
@@ -745,6 +758,89 @@ INSTANTIATE_TEST_SUITE_P(All, LiveLogprobs,
                                            std::tuple("token_tree_lookup.yaml", Device::Reference),
                                            std::tuple("speculative_lookup.yaml", Device::Cpu),
                                            std::tuple("token_tree_lookup.yaml", Device::Cpu)));
+
+struct OfPrompt {
+  int64_t budget, length;
+  int logprobs, promptLogprobs;
+};
+static const std::vector<OfPrompt> ofPrompts = {
+    {2, 19, 1, 2}, {0, 18, -1, 0}, {2, 9, -1, -1}, {1, 1, 0, 1}, {1, 12, -1, 1}};
+
+static std::vector<int32_t> prompt(int64_t length) {
+  std::vector<int32_t> out;
+  for (int64_t k = 0; k < length; ++k)
+    out.push_back(static_cast<int32_t>(97 + k * k % 23));
+  return out;
+}
+
+static Kernel narrow(const char *pipeline, Device device) { // a prompt takes several passes
+  return loaded(compiled(pipeline, {{"slots", "2"}, {"kv_pages", "64"}, {"rows_per_pass", "16"}}), device);
+}
+
+static Heard hearPrompts(const Kernel &kernel) {
+  LiveSession session = opened(kernel, {.places = 4, .logitLines = 60});
+  for (const OfPrompt &each : ofPrompts)
+    EXPECT_TRUE(session.submit(request(each.budget, prompt(each.length)), 0, 0ms, each.logprobs, each.promptLogprobs));
+  EXPECT_TRUE(session.stop());
+  Heard heard;
+  listen(session, heard);
+  return heard;
+}
+
+static void expectAsAsked(const Heard &heard) {
+  for (size_t i = 0; i < ofPrompts.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Heard::One &is = heard.of.at(i);
+    EXPECT_EQ(is.end->finish, "length");
+    EXPECT_EQ(std::ssize(is.tokens), ofPrompts[i].budget);
+    EXPECT_EQ(is.end->generated, ofPrompts[i].budget);
+    EXPECT_EQ(is.logprobs.size(), ofPrompts[i].logprobs < 0 ? 0 : is.tokens.size());
+    ASSERT_EQ(std::ssize(is.promptLogprobs), ofPrompts[i].promptLogprobs < 0 ? 0 : ofPrompts[i].length);
+    for (size_t k = 0; k < is.promptLogprobs.size(); ++k)
+      EXPECT_EQ(is.promptLogprobs[k].logprob.has_value(), k > 0) << k;
+  }
+}
+
+class PromptLogprobs : public ::testing::TestWithParam<std::tuple<const char *, Device>> {};
+
+/// The row that predicts a token of a prompt is the one that a request with the prompt up to there draws from, whatever
+/// else is under way.
+TEST_P(PromptLogprobs, AreThoseOfShorterPrompts) {
+  const auto &[pipeline, device] = GetParam();
+  if (device == Device::Cuda && !std::filesystem::exists("/dev/nvidiactl"))
+    GTEST_SKIP() << "there is no GPU";
+  const Kernel kernel = narrow(pipeline, device);
+  const Heard heard = hearPrompts(kernel);
+  expectAsAsked(heard);
+  auto run = Session::open(kernel, {.logits = true});
+  ASSERT_TRUE(run) << run.errors().text();
+  const std::vector<int64_t> lengths = {1, 9, 15, 16, 17, 18};
+  for (int64_t length : lengths) {
+    Request shorter = request(1, prompt(length));
+    shorter.id = RequestId::ofInteger(std::to_string(length));
+    ASSERT_TRUE(run->submit(shorter));
+  }
+  auto results = run->run();
+  ASSERT_TRUE(results) << results.errors().text();
+  for (size_t i = 0; i < ofPrompts.size(); ++i)
+    for (size_t k = 0; k < lengths.size(); ++k)
+      if (const int64_t token = lengths[k]; ofPrompts[i].promptLogprobs >= 0 && token < ofPrompts[i].length) {
+        SCOPED_TRACE(i);
+        SCOPED_TRACE(token);
+        expectLogprob(heard.of.at(i).promptLogprobs[token], results->requests[k].logits, prompt(token + 1)[token],
+                      ofPrompts[i].promptLogprobs);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PromptLogprobs,
+                         ::testing::Values(std::tuple("autoregressive.yaml", Device::Reference),
+                                           std::tuple("sampled.yaml", Device::Reference),
+                                           std::tuple("token_tree_lookup.yaml", Device::Reference),
+                                           std::tuple("token_tree_lookup.yaml", Device::Cpu)));
+INSTANTIATE_TEST_SUITE_P(Gpu, PromptLogprobs,
+                         ::testing::Values(std::tuple("autoregressive.yaml", Device::Cuda),
+                                           std::tuple("sampled.yaml", Device::Cuda),
+                                           std::tuple("token_tree_lookup.yaml", Device::Cuda)));
 
 /// A canvas is no prediction of its tokens: it is filled in any order, and nothing of it is kept.
 TEST(Live, TokensThatNoRowPredictedHaveNoLogprobs) {
