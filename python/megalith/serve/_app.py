@@ -72,7 +72,7 @@ class Guard:
         if self.facts.hosts is not None and _host_of(host) not in self.facts.hosts:
             # A page of a foreign name that leads to this machine would read what a browser here may.
             return ApiError(f"this server does not go by the name of `{host[:200]}`; see --allow-host", status=403)
-        if self.facts.api_key is not None and scope["path"].startswith(("/v1/", "/stats")):
+        if self.facts.api_key is not None and scope["path"].startswith(("/v1/", "/stats", "/history")):
             scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.facts.api_key.encode()):
                 what = "is wrong" if key else "is missing: `Authorization: Bearer KEY`"
@@ -357,6 +357,7 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
     async def stats(request: Request) -> Response:
         now = engine.session.stats()
         running, waiting = counts_of(now)
+        engine.history.place(now)
         for slot in now["slots"]:
             slot["text"] = engine.shown.get(slot["request"]) if slot["request"] is not None else None
         now |= {
@@ -374,8 +375,18 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
             "finished": engine.metrics.finished,
             "refused": engine.metrics.refused,
             "drains": engine.drains,
+            "failure": engine.failure(),
+            "history": engine.history.number,
+            "states": [state.__dict__ for state in engine.history.states],
         }
         return JSONResponse(now, headers={"Cache-Control": "no-store"})
+
+    async def history(request: Request) -> Response:
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal():
+            raise ApiError("`after` must be the number of a sample", param="after")
+        content = engine.history.answer(int(after[:18]))
+        return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
     def page(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
         content = (PAGE / name).read_bytes()
@@ -419,6 +430,7 @@ def make_app(engine: Engine, facts: Facts) -> Starlette:
             Route("/health", health),
             Route("/metrics", metrics),
             Route("/stats", stats),
+            Route("/history", history),
             Route("/", page("index.html", "text/html")),
             Route("/page.js", page("page.js", "text/javascript")),
             Route("/page.css", page("page.css", "text/css")),

@@ -256,6 +256,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 max_waiting=parsed.max_waiting,
                 request_timeout=parsed.request_timeout,
                 show_text=parsed.show_text,
+                states=program.states,
             )
             host, port = listener.getsockname()[:2]
             is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
@@ -310,6 +311,7 @@ async def _run(app: Any, engine: Any, listener: socket.socket, parsed: argparse.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    watching = asyncio.ensure_future(engine.history.watch(engine.look))
     while not asked.is_set() and not serving.done():
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asked.wait(), 0.5)

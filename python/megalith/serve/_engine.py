@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._core import fault_text
 from .._errors import Error
+from .._program import State
 from .._session import AsyncGeneration, Event, Logprob, Session
 from ..text import Tokenizer
+from ._history import History
 from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
 
@@ -116,6 +118,9 @@ class Choice:
     def __init__(self, engine: Engine, job: Job, index: int, generation: AsyncGeneration, arrived: float) -> None:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
+        self.record = engine.history.arrive(
+            generation.number, len(job.prompts[index // job.n]), job.budgets[index // job.n], arrived
+        )
         self.stop = StopText(job.stop)
         self.pieces = engine.tokenizer.pieces()
         self.logprobs = LogprobQueue()
@@ -125,16 +130,17 @@ class Choice:
         try:
             await self._run(put)
         except ApiError as error:
-            self._end("error")
+            self._end("error", str(error))
             put(error)
         except Error as error:
-            self._end("error")
+            self._end("error", f"the engine has failed: {error}")
             put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
 
     async def _run(self, put: Callable[[Piece | ApiError], None]) -> None:
         metrics, last = self.engine.metrics, 0.0
         async for event in self.generation.events():
             now = time.monotonic()
+            self.record.tell(now, event, self.engine.history.slot_states)
             if event.tokens:
                 if self.tokens == 0:
                     metrics.first_token.observe(now - self.arrived)
@@ -194,9 +200,10 @@ class Choice:
             )
         raise self.engine.stopping()
 
-    def _end(self, finish: str) -> None:
+    def _end(self, finish: str, why: str = "") -> None:
         if not self.is_over:
             self.is_over = True
+            self.engine.history.end(self.record, finish, why, self.engine.shown.get(self.generation.number))
             self.engine.metrics.finished[finish] += 1
             self.engine.metrics.whole.observe(time.monotonic() - self.arrived)
             self.engine.shown.pop(self.generation.number, None)
@@ -259,10 +266,12 @@ class Engine:
         max_waiting: int,
         request_timeout: float,
         show_text: bool,
+        states: Sequence[State] = (),
     ) -> None:
         self.session, self.tokenizer, self.limits = session, tokenizer, limits
         self.max_waiting, self.request_timeout = max_waiting, request_timeout
         self.metrics = Metrics()
+        self.history = History(self.metrics, states)
         self.open: set[Run] = set()
         self.shown: dict[int, str] = {}
         self.shows = show_text
@@ -271,6 +280,11 @@ class Engine:
     def show(self, number: int, text: str) -> None:
         if self.shows:
             self.shown[number] = (self.shown.get(number, "") + text)[-SHOWN:]
+
+    def look(self) -> tuple[dict[str, Any], int, int]:
+        """The session as it stands, and how many requests run and wait."""
+        stats = self.session.stats()
+        return stats, *counts_of(stats)
 
     def stopping(self) -> ApiError:
         return ApiError(
