@@ -333,6 +333,7 @@ class History:
                 "wall": time.time(),
                 "span": SPAN,
                 "trail": TRAIL,
+                "keeps": ENDED,
                 "columns": COLUMNS,
                 "first": begin,
                 "next": self.number,
