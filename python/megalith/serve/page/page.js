@@ -5,7 +5,7 @@
 const at = (id) => document.getElementById(id);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const colours = 8; // of states in page.css
-const looks = []; // the last second's, for rates of now
+const looks = []; // the last two seconds', for rates of now
 const texts = new Map(); // of this page's own requests, by number
 let key = sessionStorage.getItem("megalith-key");
 let facts = null; // the last look
@@ -35,6 +35,8 @@ function rounded(value) {
   if (value >= 1e6) return `${(value / 1e6).toPrecision(3)}M`;
   return value >= 100 || value === 0 ? whole(value) : value.toPrecision(value >= 10 ? 3 : 2);
 }
+
+const tick = (value) => (value >= 1e6 ? rounded(value) : (+value.toPrecision(3)).toLocaleString("en"));
 
 const percent = (part) => `${part >= 0.0995 || part === 0 ? Math.round(100 * part) : (100 * part).toFixed(1)} %`;
 
@@ -102,7 +104,7 @@ const isState = (name) => places.get(name) || { place: -1, name, short: name.sli
 // ---- What was ----
 
 const past = { samples: [], next: 0, started: null, latencies: {}, sizes: {}, requests: [], wall: 0, span: 600 };
-let range = 600;
+let range = 600, isChosen = false;
 let cursor = null; // the time that charts are asked about
 
 const clock = (time, seconds = true) =>
@@ -145,7 +147,7 @@ function roundUp(value) {
 class Chart {
   constructor(id, lines, options = {}) {
     this.lines = lines;
-    this.options = { say: rounded, ...options };
+    this.options = { say: tick, ...options };
     this.panel = at(id);
     this.title = this.panel.querySelector("h2").textContent;
     this.svg = draw("svg", { tabindex: "0", role: "img" });
@@ -230,8 +232,8 @@ class Chart {
       const x = Math.round(this.x(time)) + 0.5;
       if (x < left) continue;
       add("path", { class: "grid", d: `M${x} ${above}V${this.height - bottom}` });
-      const isClose = x < left + 16 ? "start" : x > this.width - 22 ? "end" : "middle";
-      add("text", { x: isClose === "end" ? this.width : x, y: this.height - 4, "text-anchor": isClose }, clock(time, range < 120).replace(/^\d\d:(?=\d\d:\d\d)/, range < 120 ? "" : "$&"));
+      const isClose = x < left + 16 ? "start" : x > this.width - 24 ? "end" : "middle";
+      add("text", { x: isClose === "end" ? this.width : x, y: this.height - 4, "text-anchor": isClose }, clock(time, range < 120));
     }
     let below = samples.map(() => 0);
     const isEmpty = this.options.log && !this.hasValues;
@@ -279,7 +281,9 @@ class Chart {
     const sample = cursor === null ? past.samples.at(-1) : nearest(cursor);
     for (const old of this.svg.querySelectorAll(".cursor")) old.remove();
     if (!sample) return;
-    this.keys.forEach(({ value }, index) => put(value, this.told(index, sample)));
+    const { keys } = this.options;
+    const all = keys ? keys(this.lines.map((line) => line.read(sample))) : this.lines.map((_, index) => this.told(index, sample));
+    this.keys.forEach(({ value }, index) => put(value, all[index]));
     if (cursor === null) return;
     const x = Math.round(this.x(sample.time)) + 0.5;
     if (x >= left) draw("path", { class: "cursor", d: `M${x} ${above}V${this.height - bottom}` }, this.svg);
@@ -413,17 +417,17 @@ const percentiles = (name) => ["p50", "p95", "p99"].map((label, index) => ({ nam
 let bars = [];
 
 function makeCharts(now) {
-  new Chart("panel-speed", [{ name: "generated", read: per("generated_tokens") }, { name: "of prompts", read: per("prompt_tokens") }]);
+  new Chart("panel-speed", [{ name: "generated", read: per("generated_tokens") }, { name: "of prompts", read: per("prompt_tokens") }], { tell: rounded });
   new Chart("panel-requests", [{ name: "running", read: (sample) => sample.running }, { name: "waiting", read: (sample) => sample.waiting }], { say: whole, least: 2 });
-  new Chart("panel-first", percentiles("first_token"), { log: true, say: short, tell: span });
-  new Chart("panel-next", percentiles("next_token"), { log: true, say: short, tell: span });
+  new Chart("panel-first", percentiles("first_token"), { log: true, say: short, tell: span, keys: inOneUnit });
+  new Chart("panel-next", percentiles("next_token"), { log: true, say: short, tell: span, keys: inOneUnit });
   new Chart("panel-kv", now.pools.map((pool, index) => ({ name: pool.model, read: (sample) => sample.pools[index] / Math.max(1, pool.pages) })), { say: percent, most: () => 1 });
   const states = now.states.map((state, index) => ({ ...state, index })).filter((state) => state.slot);
   new Chart("panel-states", states.map((state) => ({ name: state.name, colour: isState(state.name).colour, read: (sample) => sample.states[state.index] })), {
     say: whole, stacked: true, most: () => Math.max(1, now.slots.length), hasNoKeys: true,
   });
   at("panel-states").querySelector(".foot").append(make("li", "", "each second's; colours as below"));
-  new Chart("panel-passes", [{ name: "tokens", read: (sample) => (sample.passes > 0 ? sample.generated_tokens / sample.passes : null) }], { say: rounded });
+  new Chart("panel-passes", [{ name: "tokens", read: (sample) => (sample.passes > 0 ? sample.generated_tokens / sample.passes : null) }], { tell: (value) => value.toFixed(2) });
   const drafts = "tokens_proposed" in now.metrics;
   for (const panel of document.querySelectorAll(".drafts")) panel.hidden = !drafts;
   at("charts").classList.toggle("plain", !drafts);
@@ -458,7 +462,27 @@ function short(seconds) {
   return seconds >= 1 ? `${+seconds.toPrecision(2)} s` : seconds >= 1e-3 ? `${+(1e3 * seconds).toPrecision(2)} ms` : `${+(1e6 * seconds).toPrecision(2)} µs`;
 }
 
+// As long as nobody has chosen: as much as there is.
+function chooseRange() {
+  const age = past.samples.length ? end() - past.samples[0].time : 0, buttons = [...at("range").children];
+  const button = buttons.find((each) => Number(each.value) > age) || buttons.at(-1);
+  range = Number(button.value);
+  for (const each of buttons) each.setAttribute("aria-pressed", String(each === button));
+}
+
+// Where there is little room the last one has the unit of all.
+function inOneUnit(times) {
+  const most = Math.max(...times);
+  if (times.includes(null)) return times.map(() => "–");
+  const [scale, unit] = most < 1e-3 ? [1e6, "µs"] : most < 1 ? [1e3, "ms"] : [1, "s"];
+  return times.map((time, index) => {
+    const value = time * scale;
+    return `${value >= 10 ? value.toFixed(0) : value === 0 ? 0 : value.toPrecision(2)}${index === times.length - 1 ? ` ${unit}` : ""}`;
+  });
+}
+
 function showPast() {
+  if (!isChosen) chooseRange();
   for (const chart of charts) chart.show();
   for (const each of bars) each.show();
   for (const [id, name] of [["first", "first_token"], ["next", "next_token"]]) {
@@ -484,7 +508,7 @@ function showPast() {
 
 function showFigures(now) {
   looks.push(now);
-  while (looks.length > 2 && now.time - looks[0].time > 1.1) looks.shift();
+  while (looks.length > 2 && now.time - looks[0].time > 2.1) looks.shift();
   const then = looks[0], seconds = Math.max(1e-3, now.time - then.time);
   const rise = (read) => (looks.length > 1 ? read(now) - read(then) : 0);
 
@@ -843,6 +867,7 @@ at("requests").addEventListener("focusout", () => hold(false));
 at("range").addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
+  isChosen = true;
   range = Number(button.value);
   for (const each of at("range").children) each.setAttribute("aria-pressed", String(each === button));
   if (facts) showPast();
