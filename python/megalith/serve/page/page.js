@@ -103,7 +103,7 @@ const isState = (name) => places.get(name) || { place: -1, name, short: name.sli
 
 // ---- What was ----
 
-const past = { samples: [], next: 0, started: null, latencies: {}, sizes: {}, requests: [], wall: 0, span: 600 };
+const past = { samples: [], next: 0, started: null, latencies: {}, sizes: {}, requests: [], time: 0, wall: 0, span: 600 };
 let range = 600, isChosen = false;
 let cursor = null; // the time that charts are asked about
 
@@ -126,7 +126,7 @@ async function lookBack() {
   const ended = told.requests.filter((each) => each.ended !== null), numbers = new Set(ended.map((each) => each.number));
   const before = past.requests.filter((each) => each.ended !== null && !numbers.has(each.number));
   past.requests = [...told.requests.filter((each) => each.ended === null), ...[...ended, ...before].slice(0, told.keeps)];
-  Object.assign(past, { next: told.next, latencies: told.latencies, sizes: told.sizes, wall: told.wall - told.time, span: told.span });
+  Object.assign(past, { next: told.next, latencies: told.latencies, sizes: told.sizes, time: told.time, wall: told.wall - told.time, span: told.span });
   showPast();
 }
 
@@ -682,7 +682,7 @@ const phaseOf = (record) => (record.ended !== null ? "ended" : record.admitted =
 const listed = 200;
 
 // Milliseconds since it came, of an open one until the last look back.
-const age = (record) => (record.ended !== null ? record.ended : Math.max(1, record.last || 0, 1000 * (end() - record.arrived)));
+const age = (record) => (record.ended !== null ? record.ended : Math.max(1, record.last || 0, 1000 * (past.time - record.arrived)));
 
 function howOf(record) {
   if (record.ended === null) return record.admitted === null ? "waiting" : record.state;
