@@ -74,6 +74,8 @@ def test_what_is_under_way_is_shown(expected):
         assert page.run("document.querySelectorAll('svg .cursor').length") >= 5  # all charts show the moment
         page.run(key % "Escape")
         assert page.run("at('tip').hidden && document.querySelectorAll('svg .cursor').length == 0")
+        page.run("at('next').focus()")
+        assert [word in page.run("at('tip').innerText") for word in ("last 10 min", "p95", "p99")] == [True] * 3
         page.run("document.querySelector('#panel-sizes svg').focus()")
         page.run(key % "ArrowRight")
         assert "1 token" in page.run("at('tip').innerText")

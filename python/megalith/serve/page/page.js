@@ -227,7 +227,7 @@ class Chart {
       add("path", { class: "grid", d: `M${left} ${y}H${this.width - right}` });
       add("text", { x: left - 5, y: y + 3.5, "text-anchor": "end" }, this.options.say(tick));
     }
-    const step = range > 300 ? 120 : range > 120 ? 60 : 20, shift = past.wall % step;
+    const step = [20, 60, 120, 300].find((each) => (each / range) * (this.width - left - right) > (range < 120 ? 56 : 38)) || 300, shift = past.wall % step;
     for (let time = Math.ceil((from + shift) / step) * step - shift; time <= to; time += step) {
       const x = Math.round(this.x(time)) + 0.5;
       if (x < left) continue;
@@ -489,7 +489,7 @@ function showPast() {
     const { count, p50, p95, p99 } = past.latencies[name];
     const line = at(id);
     line.replaceChildren(count ? span(p50) : "–", " ", make("small", "", "p50"));
-    line.title = count ? `Of the last ten minutes, ${whole(count)} times: p50 ${span(p50)}, p95 ${span(p95)}, p99 ${span(p99)}. The lines: of the minute before each point.` : "";
+    line.lines = [[line.previousElementSibling.textContent, "last 10 min"], ["p50", span(p50)], ["p95", span(p95)], ["p99", span(p99)], ["times", whole(count)]];
   }
   const mean = (counts) => counts.reduce((sum, count, size) => sum + count * size, 0) / counts.slice(1).reduce((sum, count) => sum + count, 0);
   if (past.sizes.tokens_committed) {
@@ -502,6 +502,16 @@ function showPast() {
   }
   strips();
   showRequests();
+}
+
+// All percentiles of the last ten minutes, of who points at the first one.
+for (const line of [at("first"), at("next")]) {
+  const ask = () => {
+    const box = line.getBoundingClientRect();
+    if (line.lines) tip(line.lines, box.left, box.bottom + 2);
+  };
+  for (const name of ["pointerenter", "focus"]) line.addEventListener(name, ask);
+  for (const name of ["pointerleave", "blur"]) line.addEventListener(name, () => { at("tip").hidden = true; });
 }
 
 // ---- Figures of now ----
