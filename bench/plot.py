@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw what `measure_claims.py` has measured: seven figures, as SVG and PNG.
+"""Draw what `measure_claims.py` has measured: seven figures, as SVG and PNG, each on light ground and on dark (`NAME-dark`).
 
     plot.py --data DIR --out docs/figures
 
@@ -10,6 +10,7 @@ import csv
 import json
 import math
 import pathlib
+import re
 import statistics
 
 from common import fail
@@ -18,6 +19,9 @@ from common import fail
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 GREY, LIGHT = "#666666", "#DDDDDD"
+# On dark ground, where they are not bright enough.
+DARK = {BLACK: "#E6E6E6", BLUE: "#4DA3E0", VERMILLION: "#F0824A", GREEN: "#2FBF95", GREY: "#A8B0B8", LIGHT: "#3A4148"}
+DARK_GROUND = "#0D1117"
 WIDTH = 6.3  # inches: the text of an A4 page
 MODES = {"resident": (BLUE, "o", "-"), "graph": (GREEN, "s", "--"), "host": (VERMILLION, "^", ":")}
 PERCENTILES = {"p50": (BLUE, "o", "-"), "p95": (GREEN, "s", "--"), "p99": (ORANGE, "D", "-."),
@@ -381,29 +385,47 @@ def draw_pages(folder):
 
 
 def draw_latencies(folder):
+    """Percentiles that are equal must not hide each other: each batch has its own side by side, with their numbers."""
     table = Table(folder, "latency.csv")
     rows = {"ttft": "to the first token", "itl": "between appends"}
     table.need(*(f"{name}_{p}_{table.unit}" for name in rows for p in PERCENTILES))
     pipelines, batches = table.values("pipeline"), table.values("requests")
-    figure, axes = start(2, len(pipelines), 4.0, sharex=True, sharey="row")
-    for line, (name, label) in zip(axes, rows.items()):
-        for axis, pipeline in zip(line, pipelines):
-            for percentile, (colour, marker, style) in PERCENTILES.items():
+    figure, axes = start(len(pipelines), 2, 1.75 * len(pipelines), sharex=True, sharey="col")
+    for line, pipeline in zip(axes, pipelines):
+        for axis, (name, label) in zip(line, rows.items()):
+            for place, (percentile, (colour, marker, _)) in enumerate(PERCENTILES.items()):
                 found = [(i, table.number(f"{name}_{percentile}_{table.unit}", pipeline=pipeline, requests=batch))
                          for i, batch in enumerate(batches)]
-                found = [(i, value) for i, value in found if value is not None]
-                axis.plot(*zip(*found), color=colour, marker=marker, linestyle=style, markersize=4, label=percentile)
+                shift = 0.2 * (place - 1.5)
+                found = [(i + shift, value) for i, value in found if value is not None]
+                axis.vlines([x for x, _ in found], 0, [value for _, value in found], color=colour, linewidth=1.1, alpha=0.6)
+                axis.plot(*zip(*found), color=colour, marker=marker, linestyle="", markersize=4.5, label=percentile)
+                for x, value in found:
+                    axis.annotate(f"{value:.3g}", (x, value), xytext=(0, 4), textcoords="offset points", fontsize=6,
+                                  rotation=90, ha="center", va="bottom", color=GREY)
             grid(axis)
-        from_zero(line)
-        line[0].set_ylabel(f"{label}, {table.unit}")
-    for axis, pipeline in zip(axes[0], pipelines):
-        axis.set_title(short(pipeline), fontsize=9)
-    for axis in axes[1]:
+            axis.tick_params(axis="x", length=0)
+            axis.set_title(f"{short(pipeline)}: {label}, {table.unit}", fontsize=9, loc="left")
+    for axis in axes[0]:
+        axis.set_ylim(0, 1.32 * max(value for a in axes[:, list(axes[0]).index(axis)] for line in a.get_lines()
+                                    for value in line.get_ydata()))
+    for axis in axes[-1]:
         axis.set_xticks(range(len(batches)), batches)
         axis.set_xlabel("requests at once")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     head(figure, "Latency to the first token and between tokens: percentiles", table.subtitle())
     return figure
+
+
+def darkened(svg):
+    """A figure on dark ground. Black is what nothing is said of; numbers on the cells of a map stay as they are."""
+    svg = svg.replace('version="1.1">', f'version="1.1" fill="{DARK[BLACK]}">', 1)
+    for old, new in DARK.items():
+        svg = svg.replace(old.lower(), new.lower())
+    svg = svg.replace('style="fill: #ffffff"/>', f'style="fill: {DARK_GROUND}"/>').replace("stroke: #ffffff", f"stroke: {DARK_GROUND}")
+    if "<!-- fixed block, or policy -->" in svg:
+        svg = re.sub(r'(<g id="text_\d+">\s*<!-- (?:\d+\.\d\d|–) -->\s*<g )(?=transform="[^"]*scale\(0\.08 )', r'\1fill="#000000" ', svg)
+    return svg
 
 
 def mixed(profile):
@@ -483,9 +505,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default="bench-results", help="folder of the inputs (default bench-results)")
     parser.add_argument("--out", default="docs/figures", help="folder of the figures (default docs/figures)")
+    parser.add_argument("--darken", action="store_true", help="make NAME-dark.svg of the figures that are in --out; draws none")
     parser.add_argument("--only", type=names, default=list(FIGURES), metavar="NAME,...",
                         help=f"of {', '.join(FIGURES)}; default all")
     args = parser.parse_args()
+    if args.darken:
+        for name in args.only:
+            light = pathlib.Path(args.out) / f"{name}.svg"
+            try:
+                light.with_name(f"{name}-dark.svg").write_text(darkened(light.read_text()))
+            except OSError as error:
+                fail(f"{error.filename}: {error.strerror} (--out)")
+        return
     try:
         import matplotlib
     except ImportError:
@@ -499,9 +530,11 @@ def main():
         out.mkdir(parents=True, exist_ok=True)
         for name in args.only:
             figure = FIGURES[name](args.data)
-            figure.savefig(out / f"{name}.svg", metadata={"Date": None, "Creator": None})
+            light = out / f"{name}.svg"
+            figure.savefig(light, metadata={"Date": None, "Creator": None})
             figure.savefig(out / f"{name}.png", dpi=200, metadata={"Software": None})
             matplotlib.pyplot.close(figure)
+            (out / f"{name}-dark.svg").write_text(darkened(light.read_text()))
     except Missing as error:
         fail(error)
     except OSError as error:

@@ -270,6 +270,9 @@ class Plot(unittest.TestCase):
         for name in plot.FIGURES:
             svg = (pathlib.Path(first) / f"figures/{name}.svg").read_text()
             self.assertEqual(svg, (pathlib.Path(again) / f"figures/{name}.svg").read_text())
+            dark = (pathlib.Path(first) / f"figures/{name}-dark.svg").read_text()
+            self.assertIn("#0D1117", dark)
+            self.assertNotIn("#000000", dark.replace('fill="#000000"', ""))
             self.assertNotIn("<dc:date>", svg)
             self.assertTrue((pathlib.Path(first) / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG"))
 

@@ -168,6 +168,13 @@ public:
   std::vector<int32_t> eos() const;
   /// Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused.
   bool readsSampling() const;
+  /// A state of requests.
+  struct RequestState {
+    std::string name;
+    bool slot = false, terminal = false;
+  };
+  /// In the order of their declaration.
+  std::vector<RequestState> states() const;
   /// What requests bring.
   std::vector<Input> inputs() const;
   /// The path of its config.json.

@@ -90,6 +90,12 @@ std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }
 bool Program::readsSampling() const { return readsSettings(state->compiled.module); }
+std::vector<Program::RequestState> Program::states() const {
+  std::vector<RequestState> states;
+  for (const ir::Operation *each : state->compiled.module.all(ir::Op::State))
+    states.push_back({each->name, each->get<ir::attr::slot>(), each->get<ir::attr::terminal>()});
+  return states;
+}
 std::vector<Input> Program::inputs() const { return ir::inputsOf(state->compiled.module); }
 std::string Program::configFile() const { return state->model() ? state->model()->checked.file.path() : ""; }
 std::string Program::ast() const { return state->compiled.ast; }

@@ -22,7 +22,19 @@ from ._core import fault_text
 from ._core import version as _version
 from ._errors import Error, Message, Note
 from ._kernel import Kernel, Result, Results
-from ._program import Binary, Input, Inspection, Program, Source, compile, inspect, pipeline, pipelines, state_diagram
+from ._program import (
+    Binary,
+    Input,
+    Inspection,
+    Program,
+    Source,
+    State,
+    compile,
+    inspect,
+    pipeline,
+    pipelines,
+    state_diagram,
+)
 from ._requests import Request
 from ._session import AsyncGeneration, End, Event, Generation, Logprob, Session, SessionTrace
 
@@ -48,6 +60,7 @@ __all__ = [
     "Session",
     "SessionTrace",
     "Source",
+    "State",
     "compile",
     "fault_text",
     "inspect",

@@ -35,6 +35,16 @@ class Input:
 
 
 @dataclass(frozen=True)
+class State:
+    """A state of the pipeline's requests."""
+
+    name: str
+    slot: bool
+    """Requests in it hold a slot."""
+    terminal: bool
+
+
+@dataclass(frozen=True)
 class Source:
     """The text of a kernel."""
 
@@ -196,6 +206,11 @@ class Program:
     def reads_sampling(self) -> bool:
         """Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused."""
         return self._core.reads_sampling()
+
+    @property
+    def states(self) -> list[State]:
+        """Of requests, in the order of their declaration."""
+        return [State(*each) for each in self._core.states()]
 
     @property
     def inputs(self) -> list[Input]:

@@ -191,6 +191,13 @@ void bindPrograms(nb::module_ &module) {
       .def("byte_vocabulary", of([](Program &p) { return p.byteVocabulary(); }))
       .def("positions", of([](Program &p) { return p.positions(); }))
       .def("eos", of([](Program &p) { return p.eos(); }))
+      .def("states",
+           [](CompiledProgram &p) {
+             nb::list out;
+             for (const Program::RequestState &each : alone(*p.mutex, [&] { return p.program.states(); }))
+               out.append(nb::make_tuple(text(each.name), each.slot, each.terminal));
+             return out;
+           })
       .def("inputs", [](CompiledProgram &p) { return listOf(alone(*p.mutex, [&] { return p.program.inputs(); })); })
       .def("config_file",
            [](CompiledProgram &p) { return pathText(alone(*p.mutex, [&] { return p.program.configFile(); })); })

@@ -72,7 +72,7 @@ def _answer(error: ApiError) -> Response:
 # ===----------------------------------------------------------------------===#
 
 
-_WITH_KEY = ("/v1/", "/stats", "/tokenize", "/detokenize")
+_WITH_KEY = ("/v1/", "/stats", "/history", "/tokenize", "/detokenize")
 _ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -540,6 +540,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
     async def stats(request: Request) -> Response:
         now = engine.session.stats()
         running, waiting = counts_of(now)
+        engine.history.place(now)
         for slot in now["slots"]:
             slot["text"] = engine.shown.get(slot["request"]) if slot["request"] is not None else None
         now |= {
@@ -557,8 +558,18 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
             "finished": engine.metrics.finished,
             "refused": engine.metrics.refused,
             "drains": engine.drains,
+            "failure": engine.failure(),
+            "history": engine.history.number,
+            "states": [state.__dict__ for state in engine.history.states],
         }
         return JSONResponse(now, headers={"Cache-Control": "no-store"})
+
+    async def history(request: Request) -> Response:
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal():
+            raise ApiError("`after` must be the number of a sample", param="after")
+        content = engine.history.answer(int(after[:18]))
+        return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
     def page(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
         content = (PAGE / name).read_bytes()
@@ -606,6 +617,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
             Route("/health", health),
             Route("/metrics", metrics),
             Route("/stats", stats),
+            Route("/history", history),
             Route("/", page("index.html", "text/html")),
             Route("/page.js", page("page.js", "text/javascript")),
             Route("/page.css", page("page.css", "text/css")),

@@ -345,6 +345,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 max_waiting=parsed.max_waiting,
                 request_timeout=parsed.request_timeout,
                 show_text=parsed.show_text,
+                states=program.states,
             )
             host, port = listener.getsockname()[:2]
             is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
@@ -438,6 +439,7 @@ async def _run(
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     listener.listen(2048)  # those that wait in the system; the program takes them by batches
+    watching = asyncio.ensure_future(engine.history.watch(engine.look))
     while not asked.is_set() and not serving.done():
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asked.wait(), 0.5)

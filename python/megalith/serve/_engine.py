@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._core import fault_text
 from .._errors import Error
+from .._program import State
 from .._session import AsyncGeneration, Event, Logprob, Session
 from ..text import TextError, Tokenizer
+from ._history import History
 from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
 
@@ -117,6 +119,9 @@ class Choice:
     def __init__(self, engine: Engine, job: Job, index: int, generation: AsyncGeneration, arrived: float) -> None:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
+        self.record = engine.history.arrive(
+            generation.number, len(job.prompts[index // job.drawn]), job.budgets[index // job.drawn], arrived
+        )
         self.stop = StopText(job.stop, job.keeps_stop)
         # The end of a prompt says all that text behind it depends on.
         prompt = job.prompts[index // job.drawn][-1024:]
@@ -130,10 +135,10 @@ class Choice:
         try:
             await self._run(put)
         except ApiError as error:
-            self._end("error")
+            self._end("error", str(error))
             await put(error)
         except Error as error:
-            self._end("error")
+            self._end("error", f"the engine has failed: {error}")
             await put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
 
     async def _run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
@@ -142,6 +147,7 @@ class Choice:
             now = self.engine.heard(event)
             if event.prompt_logprobs:
                 self.prompt_logprobs = event.prompt_logprobs
+            self.record.tell(now, event, self.engine.history.slot_states)
             if event.tokens:
                 if self.tokens == 0:
                     metrics.first_token.observe(now - self.arrived)
@@ -208,9 +214,10 @@ class Choice:
             )
         raise self.engine.stopping()
 
-    def _end(self, finish: str) -> None:
+    def _end(self, finish: str, why: str = "") -> None:
         if not self.is_over:
             self.is_over = True
+            self.engine.history.end(self.record, finish, why, self.engine.shown.get(self.generation.number))
             self.engine.metrics.finished[finish] += 1
             self.engine.metrics.whole.observe(time.monotonic() - self.arrived)
             self.engine.shown.pop(self.generation.number, None)
@@ -273,10 +280,12 @@ class Engine:
         max_waiting: int,
         request_timeout: float,
         show_text: bool,
+        states: Sequence[State] = (),
     ) -> None:
         self.session, self.tokenizer, self.limits = session, tokenizer, limits
         self.max_waiting, self.request_timeout = max_waiting, request_timeout
         self.metrics = Metrics()
+        self.history = History(self.metrics, states)
         self.open: set[Run] = set()
         self.shown: dict[int, str] = {}
         self.shows = show_text
@@ -291,6 +300,11 @@ class Engine:
     def show(self, number: int, text: str) -> None:
         if self.shows:
             self.shown[number] = (self.shown.get(number, "") + text)[-SHOWN:]
+
+    def look(self) -> tuple[dict[str, Any], int, int]:
+        """The session as it stands, and how many requests run and wait."""
+        stats = self.session.stats()
+        return stats, *counts_of(stats)
 
     def stopping(self) -> ApiError:
         return ApiError(

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ._history import Recent
+
 # vLLM's bounds, and finer ones below: a token takes less than a millisecond here.
 _FIRST_TOKEN = (
     "0.0005 0.001 0.002 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 20 40 80 160 640 2560"
@@ -21,8 +23,11 @@ class Histogram:
         self.bounds = [float(bound) for bound in bounds.split()]
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
+        self.recent = Recent()
+        """The same, for the page."""
 
     def observe(self, value: float, times: int = 1) -> None:
+        self.recent.add(value, times)
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
