@@ -263,8 +263,7 @@ private:
     static const std::pair<const char *, std::vector<llvm::StringRef>> keysOf[] = {
         {"", {"quantization", "quantization_config", "compression_config"}},
         {"repeat", {"num_hidden_layers", "n_layer", "num_layers"}},
-        {"attention",
-         {"num_attention_heads", "n_head", "num_key_value_heads", "head_dim", "sliding_window", "layer_types"}},
+        {"attention", {"head_dim", "sliding_window", "layer_types"}},
         {"rope",
          {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rotary_emb_base", "rotary_pct"}},
         {"rms_norm", {"rms_norm_eps"}},
