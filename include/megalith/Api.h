@@ -151,6 +151,8 @@ public:
   std::string name() const;
   /// Keys and tensors that were taken on the user's word.
   std::vector<std::string> accepted() const;
+  /// The model file that each model of the pipeline was read from, by the model's name.
+  std::map<std::string, std::string> modelFiles() const;
   /// Of a program with weights: how many tensors were F16 or F32, by this name. They are rounded to bf16.
   std::map<std::string, int64_t> converted() const;
   /// A param's value; nullopt when there is none of this name.

@@ -64,6 +64,12 @@ Expected<Program> Program::compile(const ProgramOptions &options) {
 const Messages &Program::messages() const { return state->messages; }
 std::string Program::name() const { return state->compiled.module.root.name; }
 std::vector<std::string> Program::accepted() const { return state->compiled.accepted(); }
+std::map<std::string, std::string> Program::modelFiles() const {
+  std::map<std::string, std::string> files;
+  for (const driver::LoadedModel &model : state->compiled.models)
+    files[model.name] = state->sources.name(model.file).str();
+  return files;
+}
 std::map<std::string, int64_t> Program::converted() const { return state->compiled.converted(); }
 
 std::optional<int64_t> Program::param(std::string_view name) const {

@@ -79,6 +79,16 @@ Mistaken mistakenFolder(const std::string &dir) {
   return {dir, ""};
 }
 
+Mistaken adapterBeside(const std::string &dir) {
+  for (const std::string &name : namesIn(dir))
+    if (name.starts_with("adapter_config.") || name.starts_with("adapter_model."))
+      return {
+          dir + "/" + name,
+          "there is an adapter (LoRA) beside this model, and it is not applied; merge it (`merge_and_unload` of the "
+          "Python package peft) and save that, or move the adapter's files elsewhere to run the model without it"};
+  return {dir, ""};
+}
+
 OtherShards otherShards(const std::string &dir) {
   OtherShards found;
   for (const std::string &name : namesIn(dir))

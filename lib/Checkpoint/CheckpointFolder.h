@@ -18,6 +18,9 @@ Mistaken mistakenFile(const std::string &path);
 /// Of the first file (by name) in a folder that tells; or of the folder itself.
 Mistaken mistakenFolder(const std::string &dir);
 
+/// An adapter in a folder that has a whole model, too: others apply it.
+Mistaken adapterBeside(const std::string &dir);
+
 /// The files of safetensors in a folder without `model.safetensors` and its index.
 struct OtherShards {
   std::vector<std::string> indices; ///< `*.safetensors.index.json`, by name

@@ -43,6 +43,8 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
     return CheckpointError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason),
                            path};
   }
+  if (Mistaken adapter = adapterBeside(dir); !isFile && !adapter.advice.empty())
+    return CheckpointError{"adapter-beside", adapter.advice, adapter.path};
   size_t slash = path.rfind('/');
   std::string generationPath = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
   std::string generation;
@@ -113,9 +115,9 @@ CheckpointError ConfigFile::readEos(const json &object, const JsonSource &source
   json list = found->is_array() ? *found : json::array({*found});
   for (const json &item : list) {
     std::optional<int64_t> id = jsonInteger(item);
-    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max())
+    if (!id)
       return wrongValue(source, "eos_token_id", "a token id or a list of token ids", *found);
-    Eos.push_back(static_cast<int32_t>(*id));
+    Eos.push_back(*id);
   }
   return {};
 }
@@ -133,6 +135,13 @@ CheckpointError ConfigFile::readOwnKeys() {
       return wrongValue(Source, "max_position_embeddings", "a number of positions, from 1", *found);
   }
   return {};
+}
+
+/// The type of rotary embedding that a spelling means. Phi-3's first files call `longrope` `su`, and some `yarn`, which
+/// has no factors for each frequency.
+static json ropeTypeOf(const json &type, const json &members) {
+  const bool isOld = type == "su" || (type == "yarn" && members.contains("short_factor"));
+  return isOld ? json("longrope") : type;
 }
 
 /// Makes both spellings answer. Where a file has both they must agree: readers
@@ -165,7 +174,10 @@ void ConfigFile::normaliseRope() {
     const auto whole = found->find(FullLayers);
     const json &own = whole != found->end() && whole->is_object() ? *whole : *found;
     for (const auto &[key, value] : own.items()) // `type` is the oldest spelling of `rope_type`
-      take(spelling, key == "type" ? "rope_type" : key, value);
+      if (key == "type" || key == "rope_type")
+        take(spelling, "rope_type", ropeTypeOf(value, own));
+      else
+        take(spelling, key, value);
     if (own.value("rope_type", json()).is_null() && own.value("type", json()).is_null())
       take(spelling, "rope_type", "default");
     for (const auto &[key, value] : found->items())
@@ -173,7 +185,10 @@ void ConfigFile::normaliseRope() {
         take(spelling, key, value);
   }
   take("config.json", "rope_theta", Raw.value("rope_theta", json()));
-  take("config.json", "partial_rotary_factor", Raw.value("partial_rotary_factor", json()));
+  // transformers 5.0 to 5.2 write 1.0, the default of their classes, beside whatever stands inside, which counts.
+  const json share = Raw.value("partial_rotary_factor", json());
+  if (share != 1.0 || !merged.contains("partial_rotary_factor"))
+    take("config.json", "partial_rotary_factor", share);
   if (merged.contains("partial_rotary_factor"))
     Config["partial_rotary_factor"] = merged["partial_rotary_factor"];
   if (merged.empty())

@@ -107,32 +107,44 @@ public:
 
   std::optional<FoundModel> run(const std::vector<Place> &places) {
     std::optional<FoundModel> found;
-    for (const Place &place : places) {
-      const size_t before = candidates.size();
-      for (const std::string &folder : place.folders)
-        for (const std::string &file : filesOf(folder))
-          look(file);
-      std::vector<const Candidate *> fitting;
-      for (const Candidate &candidate : llvm::ArrayRef(candidates).drop_front(before))
-        if (candidate.verdict == Candidate::Fits)
-          fitting.push_back(&candidate);
+    llvm::ArrayRef<Place> later(places);
+    SourceLoc at; // of its `for:`
+    while (!later.empty()) {
+      const Place &place = later.front();
+      later = later.drop_front();
+      const std::vector<Candidate> fitting = fittingIn(place);
       if (fitting.empty())
         continue;
       if (fitting.size() == 1)
-        found = {fitting[0]->path, place.kind, candidates.size()};
+        found = {fitting[0].path, place.kind, candidates.size()}, at = fitting[0].loc;
       else
         reportSeveral(fitting);
       break;
     }
-    if (found)
+    if (found) {
       warn();
-    else if (!said.hasErrors())
+      for (const Place &place : later)
+        warnOfShadowed(place, *found, at);
+    } else if (!said.hasErrors()) {
       reportNone();
+    }
     diags.adopt(said.messages());
     return found;
   }
 
 private:
+  /// Of what lies there, the files that are for the checkpoint.
+  std::vector<Candidate> fittingIn(const Place &place) {
+    std::vector<Candidate> fitting;
+    const size_t before = candidates.size();
+    for (const std::string &folder : place.folders)
+      for (const std::string &file : filesOf(folder))
+        look(file);
+    llvm::copy_if(llvm::ArrayRef(candidates).drop_front(before), std::back_inserter(fitting),
+                  [](const Candidate &candidate) { return candidate.verdict == Candidate::Fits; });
+    return fitting;
+  }
+
   /// Paths of a folder's YAML files: those of the disk, and texts that were given.
   std::vector<std::string> filesOf(const std::string &folder) {
     std::set<std::string> found;
@@ -197,10 +209,27 @@ private:
         said.report(Diag::UnreadableModelFile, candidate.loc, candidate.why);
   }
 
-  void reportSeveral(const std::vector<const Candidate *> &fitting) {
+  /// What lies in an earlier place goes before the rest, perhaps by accident.
+  void warnOfShadowed(const Place &later, const FoundModel &found, SourceLoc at) {
+    std::string reason;
+    for (const Candidate &shadowed : fittingIn(later)) {
+      const auto one = sources.open(found.path, reason), other = sources.open(shadowed.path, reason);
+      if (one && other && sources.text(*one) == sources.text(*other)) // a copy
+        continue;
+      said.report(Diag::ShadowedModelFile, at, found.path, shadowed.path,
+                  later.kind == Place::Share ? "that came with megalith" : fmt::format("of `{}`", environment));
+      said.note(model.loc, model.loc
+                               ? fmt::format("name the one that is meant here, `{}: {{graph: FILE}}`, or take the "
+                                             "other one away",
+                                             model.text)
+                               : "take one of them away");
+    }
+  }
+
+  void reportSeveral(const std::vector<Candidate> &fitting) {
     said.report(Diag::SeveralModelFiles, model.loc, fitting.size(), config.path(), familyOf(config));
-    for (const Candidate *candidate : fitting)
-      said.note(candidate->loc, candidate->why);
+    for (const Candidate &candidate : fitting)
+      said.note(candidate.loc, candidate.why);
     said.note(fmt::format("{}, take one of them away, or let their `for:` tell more", adviceToName()));
   }
 

@@ -217,19 +217,21 @@ private:
 
 } // namespace
 
-/// A token that ends a request must be one.
-static bool checkEos(const ConfigFile &config, const CheckedModel &model, ConfigPlaces &places, Diagnostics &diags) {
-  for (int32_t id : model.eos) {
-    if (id < model.vocab)
-      continue;
-    const JsonSource &source = config.eosSource();
-    const SourceLoc loc = places.of(source, "eos_token_id");
-    diags.report(Diag::ConfigKey, loc,
-                 fmt::format("{}`eos_token_id` {} is not in the vocabulary, which has {} tokens; leave it out",
-                             loc ? "" : source.path + ": ", id, model.vocab));
-    return false;
-  }
-  return true;
+/// The end tokens that the model can draw. transformers writes its class's default into the files of a model with a
+/// smaller vocabulary.
+static void readEos(const ConfigFile &config, CheckedModel &model, ConfigPlaces &places, Diagnostics &diags) {
+  std::string outside;
+  for (int64_t id : config.eosTokens())
+    if (id >= 0 && id < model.vocab)
+      model.eos.push_back(static_cast<int32_t>(id));
+    else
+      outside += fmt::format("{}{}", outside.empty() ? "" : ", ", id);
+  if (outside.empty())
+    return;
+  const JsonSource &source = config.eosSource();
+  const SourceLoc loc = places.of(source, "eos_token_id");
+  diags.report(Diag::EndOutside, loc, loc ? "" : source.path + ": ", outside, model.vocab,
+               model.eos.empty() ? ", and no other one ends a text" : "");
 }
 
 /// With this much, every size that is computed of it fits into 64 bits.
@@ -261,7 +263,6 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
     diags.report(Diag::UnknownNumerics, file.numerics.loc, model.numerics);
     diags.suggest(model.numerics, {"transformers", "fused"});
   }
-  model.eos = config.eosTokens();
   model.byteVocabulary = config.byteVocabulary();
   model.weightsLoc = file.weightsLoc;
   for (const ast::Name &tensor : file.harmless.tensors)
@@ -282,9 +283,11 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   // A graph with mistakes of its own may use less than it will.
   if (right || !config.rope(/*headDim=*/2, /*theta=*/1))
     understood();
+  if (right)
+    readEos(config, model, places, diags);
   if (report && right)
     report->model = model;
-  if (!right || !checkBytes(model, diags) || !checkEos(config, model, places, diags) || diags.errors() != errorsBefore)
+  if (!right || !checkBytes(model, diags) || diags.errors() != errorsBefore)
     return std::nullopt;
   return model;
 }

@@ -46,12 +46,27 @@ const json *lookUp(const json &object, const std::string &path) {
   return nullptr;
 }
 
+/// Whether one of the keys has this value, and none another one.
+static bool agrees(const std::vector<ast::Name> &keys, const json &value, const json &config) {
+  bool told = false;
+  for (const ast::Name &key : keys)
+    if (const json *other = lookUp(config, key.text); other && !other->is_null()) {
+      told = true;
+      if (*other != value && (!jsonNumber(*other) || jsonNumber(*other) != jsonNumber(value)))
+        return false;
+    }
+  return told;
+}
+
 Judgement judge(const ast::Requirement &r, const ConfigFile &config) {
   const json *value = lookUp(config.raw(), r.key.text);
   Judgement result;
   result.given = value;
   result.isNull = value && value->is_null();
-  if (value && r.each && !value->is_null()) {
+  if (!r.same.empty()) { // null is "not given" here, too
+    result.found = value ? jsonShort(*value) : "";
+    result.right = !value || value->is_null() || agrees(r.same, *value, config.raw());
+  } else if (value && r.each && !value->is_null()) {
     result.right = value->is_array() && llvm::all_of(*value, [&](const json &item) { return isOneOf(r.values, item); });
     result.found = jsonShort(*value);
   } else if (value && (!value->is_null() || isOneOf(r.values, *value))) {
@@ -68,6 +83,10 @@ std::string wantedBy(const ast::Requirement &requirement) {
   std::string text;
   for (const ast::Literal &value : requirement.values)
     text += (text.empty() ? "`" : " or `") + value.text + "`";
+  for (const ast::Name &key : requirement.same)
+    text += (text.empty() ? "the value of `" : "` or `") + key.text;
+  if (!requirement.same.empty())
+    return text + "`";
   return (requirement.each ? "lists of " : "") + text;
 }
 

@@ -4,6 +4,8 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Path.h"
+#include <functional>
+#include <set>
 
 namespace megalith::ast {
 
@@ -47,6 +49,7 @@ public:
         file.results.emplace_back(
             entry.key, readWord(*entry.value, ticks(entry.key.text) + " of `results`", "a name of the graph"));
       }
+    checkHarmless();
     return std::move(file);
   }
 
@@ -213,7 +216,13 @@ private:
       return result;
     }
     std::vector<KeyValue> keys = entries(value, what);
-    checkKeys(keys, what, {"is", "each", "default"});
+    if (const YamlNode *same = find(keys, "same")) {
+      checkKeys(keys, what, {"same"});
+      for (const Literal &key : readLiterals(*same, what))
+        result.same.push_back({key.text, key.loc});
+      return result;
+    }
+    checkKeys(keys, what, {"is", "each", "same", "default"});
     const YamlNode *is = find(keys, "is"), *each = find(keys, "each");
     if (!is && !each)
       requireKeys(keys, what, entry.key.loc, {"is"});
@@ -225,6 +234,52 @@ private:
     if (const YamlNode *fallback = find(keys, "default"))
       result.fallback = readLiteral(*fallback, "`default` of " + what);
     return result;
+  }
+
+  /// The functions that a graph calls, and `repeat`.
+  static void collectUses(const std::vector<Stmt> &body, std::set<std::string> &uses) {
+    const std::function<void(const Expr &)> visit = [&](const Expr &e) {
+      if (e.kind == Expr::Call)
+        uses.insert(e.text);
+      for (const ExprPtr &arg : e.args)
+        if (arg)
+          visit(*arg);
+      for (const auto &[name, value] : e.named)
+        visit(*value);
+    };
+    for (const Stmt &stmt : body) {
+      if (stmt.kind == Stmt::Repeat)
+        uses.insert("repeat");
+      for (const ExprPtr &value : stmt.values)
+        if (value)
+          visit(*value);
+      collectUses(stmt.body, uses);
+    }
+  }
+
+  /// By these keys config.json says what parts of the graph compute. Whoever calls one harmless runs another model
+  /// without a word.
+  void checkHarmless() {
+    static const std::pair<const char *, std::vector<llvm::StringRef>> keysOf[] = {
+        {"", {"quantization", "quantization_config", "compression_config"}},
+        {"repeat", {"num_hidden_layers", "n_layer", "num_layers"}},
+        {"attention", {"head_dim", "sliding_window", "layer_types"}},
+        {"rope",
+         {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rotary_emb_base", "rotary_pct"}},
+        {"rms_norm", {"rms_norm_eps"}},
+        {"layer_norm", {"layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"}},
+        {"silu", {"hidden_act", "hidden_activation", "activation_function"}},
+        {"gelu", {"hidden_act", "hidden_activation", "activation_function"}},
+        {"gelu_tanh", {"hidden_act", "hidden_activation", "activation_function"}}};
+    std::set<std::string> uses = {""};
+    collectUses(file.graph, uses);
+    for (const Name &key : file.harmless.keys)
+      for (const auto &[use, keys] : keysOf)
+        if (uses.count(use) && llvm::is_contained(keys, llvm::StringRef(key.text).split('.').first)) {
+          diags.report(Diag::HarmlessKey, key.loc, key.text);
+          diags.note("read it in `config:`, or name in `requires:` the values for which the graph is right");
+          break;
+        }
   }
 
   void readHarmless(const YamlNode &node, const std::string &what, bool mayShare) {

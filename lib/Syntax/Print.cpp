@@ -270,6 +270,8 @@ std::string print(const ModelFile &model) {
     std::string text;
     for (const Literal &value : r.values)
       text += (text.empty() ? "" : " or ") + value.text;
+    for (const Name &key : r.same)
+      text += (text.empty() ? "same as " : " or ") + key.text;
     p.line(r.key.loc, fmt::format("{} {}: {}{}{}", section, r.key.text, r.each ? "each " : "", text,
                                   r.fallback ? ", default " + r.fallback->text : ""));
   };

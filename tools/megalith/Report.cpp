@@ -164,6 +164,7 @@ std::string formatJson(const RunReport &report) {
     summary["cache_hit"] = *hit;
     summary["compiled"] = kernel.how();
   }
+  summary["model_files"] = report.program.modelFiles();
   if (const auto accepted = report.program.accepted(); !accepted.empty())
     summary["accepted"] = accepted;
   if (const auto converted = report.program.converted(); !converted.empty())
@@ -328,6 +329,8 @@ std::string formatText(const RunReport &report) {
                        counted(calls.synchronizations, "synchronization", "synchronizations"),
                        counted(calls.copies, "copy", "copies"), calls.bytes);
   out += latenciesLine(results, unitOf(report));
+  for (const auto &[model, file] : report.program.modelFiles())
+    out += fmt::format("{}: {}\n", shown(model), shown(file));
   out += convertedLine(report.program.converted());
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())

@@ -53,8 +53,8 @@ public:
   static const std::vector<std::string> &ownKeys();
 
   /// The tokens that end a sequence: `eos_token_id` of generation_config.json,
-  /// else of config.json, a number or a list. Empty when neither names one.
-  const std::vector<int32_t> &eosTokens() const { return Eos; }
+  /// else of config.json, a number or a list. Empty when neither names one. They may be in no vocabulary.
+  const std::vector<int64_t> &eosTokens() const { return Eos; }
   /// The file that names them.
   const JsonSource &eosSource() const { return EosInGeneration ? Generation : Source; }
 
@@ -94,7 +94,7 @@ private:
 
   nlohmann::json Raw, Config;
   JsonSource Source, Generation;
-  std::vector<int32_t> Eos;
+  std::vector<int64_t> Eos;
   bool EosInGeneration = false, Bytes = false;
   std::optional<double> Positions;
   std::string RopeProblem; ///< why there is no rotary embedding to speak of

@@ -185,6 +185,7 @@ struct Requirement {
   std::vector<Literal> values;     ///< any of them
   bool each = false;               ///< of a list, whose entries must all be so
   std::optional<Literal> fallback; ///< what an absent key stands for; none: one of `values`
+  std::vector<Name> same;          ///< in place of `values`: keys that say the same, of which one at least is there
 };
 
 /// The keys by which config.json names a checkpoint's family: a word, and a list of classes. `for:` has one of them.

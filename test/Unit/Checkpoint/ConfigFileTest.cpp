@@ -107,6 +107,11 @@ TEST(ConfigFile, RopeOnAPartOfAHead) {
                      "rope_parameters": {"partial_rotary_factor": 0.25}})",
                  8),
             "`partial_rotary_factor` is given twice, as `0.25` and as `0.5` in `config.json`; leave one of them out");
+  // transformers 5.0 writes the default of its class beside it.
+  EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": 1.0,
+                     "rope_parameters": {"partial_rotary_factor": 0.25}})",
+                 8),
+            "8");
   // A model file reads it from where it stands.
   EXPECT_EQ(ConfigFile::parse(R"({"rope_parameters": {"partial_rotary_factor": 0.25}})")->find("partial_rotary_factor"),
             0.25);
@@ -239,11 +244,22 @@ TEST(ConfigFile, NumbersThatAreNone) {
   EXPECT_EQ(deep.error.message, "not valid JSON at byte 105: lists and objects are nested more than 100 deep");
 }
 
+TEST(ConfigFile, KnowsOldNamesOfTypes) {
+  const auto typeOf = [](const std::string &members) {
+    return ConfigFile::parse(R"({"rope_theta": 1e4, "rope_scaling": {)" + members + "}}")
+        ->find("rope_parameters.rope_type");
+  };
+  EXPECT_EQ(typeOf(R"("type": "su", "short_factor": [1], "long_factor": [1])"), "longrope");
+  EXPECT_EQ(typeOf(R"("type": "yarn", "short_factor": [1], "long_factor": [1])"), "longrope");
+  EXPECT_EQ(typeOf(R"("type": "yarn", "rope_type": "longrope", "short_factor": [1], "long_factor": [1])"), "longrope");
+  EXPECT_EQ(typeOf(R"("type": "yarn", "factor": 4)"), "yarn");
+}
+
 TEST(ConfigFile, EosComesFromGenerationConfigFirst) {
-  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(), std::vector<int32_t>{2});
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(), std::vector<int64_t>{2});
   EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})", R"({"eos_token_id": [7, 8]})")->eosTokens(),
-            (std::vector<int32_t>{7, 8}));
-  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": [2, 3]})", "{}")->eosTokens(), (std::vector<int32_t>{2, 3}));
+            (std::vector<int64_t>{7, 8}));
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": [2, 3]})", "{}")->eosTokens(), (std::vector<int64_t>{2, 3}));
   EXPECT_TRUE(ConfigFile::parse(R"({"eos_token_id": null})")->eosTokens().empty());
   auto wrong = ConfigFile::parse("{}", R"({"eos_token_id": [1, "x"]})", "dir/config.json");
   ASSERT_FALSE(wrong);

@@ -64,6 +64,22 @@ TEST(Audience, AnyKeyCanTell) {
             "2: it is for `rope.type` `z`, and the checkpoint has `\"x\"`");
 }
 
+TEST(Audience, OtherKeysMaySayTheSame) {
+  const auto why = [](const char *rest) {
+    return misfit("model_type: a, theta: {same: [base, rope.theta]}",
+                  std::string(R"({"model_type": "a")") + rest + "}");
+  };
+  EXPECT_EQ(why(""), "");
+  EXPECT_EQ(why(R"(, "base": 4)"), "");
+  EXPECT_EQ(why(R"(, "theta": null)"), "");
+  EXPECT_EQ(why(R"(, "theta": 4.0, "base": 4)"), "");
+  EXPECT_EQ(why(R"(, "theta": 4, "base": null, "rope": {"theta": 4})"), "");
+  const std::string other = "2: it is for `theta` the value of `base` or `rope.theta`, and the checkpoint has `4`";
+  EXPECT_EQ(why(R"(, "theta": 4)"), other);
+  EXPECT_EQ(why(R"(, "theta": 4, "base": 5)"), other);
+  EXPECT_EQ(why(R"(, "theta": 4, "base": 4, "rope": {"theta": 5})"), other);
+}
+
 TEST(Audience, WhatIsAcceptedMayBeWrongButTellsNothing) {
   const std::string config = R"({"model_type": "a", "architectures": ["A"]})";
   EXPECT_EQ(misfit("model_type: b, architectures: A", config, {"model_type"}), "");

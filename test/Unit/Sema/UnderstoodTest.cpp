@@ -365,7 +365,7 @@ TEST(Understood, ValuesOfWhatIsRead) {
                {"rope_theta", "false", "must be a positive number, found `false`"},
                {"tie_word_embeddings", "\"no\"", "must be true or false, found `\"no\"`"},
                {"tie_word_embeddings", "1", "must be true or false, found `1`"},
-               {"eos_token_id", "[2, 300]", "300 is not in the vocabulary, which has 300 tokens; leave it out"},
+               {"eos_token_id", "[2, 300]", ""}, // a warning
                {"eos_token_id", "299", ""},
                {"initializer_range", "Infinity", ""}};
   for (const auto &c : cases) {

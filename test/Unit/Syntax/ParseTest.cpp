@@ -149,6 +149,7 @@ requires:
   window: {is: null, default: 4096}
   layer_types: {each: [full_attention]}
   pruned_heads: {is: {}}
+  rope_theta: {same: [base, rope.base]}
 harmless:
   keys: [use_cache, 'a.b c']
   tensors: ['layers.{i}.inv_freq']
@@ -183,9 +184,10 @@ harmless:
 26:3    requires window: null, default 4096
 27:3    requires layer_types: each full_attention
 28:3    requires pruned_heads: {}
-30:10   harmless key use_cache
-30:22   harmless key a.b c
-31:14   harmless tensor layers.{i}.inv_freq
+29:3    requires rope_theta: same as base or rope.base
+31:10   harmless key use_cache
+31:22   harmless key a.b c
+32:14   harmless tensor layers.{i}.inv_freq
 )");
 }
 
