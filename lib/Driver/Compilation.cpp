@@ -203,29 +203,44 @@ static void adoptFiles(ir::Module &module, SourceFiles &files) {
   ir::walk(module.root.region(), adopt);
 }
 
-/// Warns of a stage's call whose model's pass stands in front of it in the tick's list.
+/// Warns of a stage's call whose model's pass stands in front of it in the tick's list. Calls in a loop have passes of
+/// the loop, so that they wait for none.
 static void warnOfLatePasses(const ir::Module &module, Diagnostics &diags) {
   for (const ir::Operation *tick : module.all(ir::Op::Tick)) {
     std::set<std::string> passed;
     std::map<int64_t, std::string> modelOf; // of call sites
+    std::vector<std::pair<const ir::Operation *, std::string>> late;
     for (const ir::Operation &part : tick->region().ops) {
       if (part.op == ir::Op::Pass) {
         if (!part.has<ir::attr::loop>()) // one of a loop serves no other calls
           passed.insert(part.name);
         continue;
       }
-      if (part.op != ir::Op::Part || !part.has<ir::attr::before_site>())
+      if (part.op != ir::Op::Part || part.region().ops.empty())
         continue;
       const ir::Operation &issue = part.region().ops.back();
-      modelOf[issue.get<ir::attr::site>()] = issue.name;
+      const bool inLoop = part.has<ir::attr::loop>();
       const auto first = modelOf.find(part.get<ir::attr::after_site>());
-      if (first == modelOf.end() || first->second == issue.name || !passed.count(issue.name))
+      if (issue.op == ir::Op::Enter) { // behind a loop it is behind the call in front of the loop
+        if (!inLoop && first != modelOf.end()) {
+          const std::string before = first->second;
+          modelOf[issue.get<ir::attr::behind>()] = before;
+        }
         continue;
-      diags.report(Diag::LatePass, issue.loc, issue.name, first->second);
+      }
+      if (issue.op != ir::Op::Issue || inLoop)
+        continue;
+      if (first != modelOf.end() && first->second != issue.name && passed.count(issue.name))
+        late.emplace_back(&issue, first->second);
+      modelOf[issue.get<ir::attr::site>()] = issue.name;
+    }
+    for (const auto &[call, first] : late) {
+      const ir::Operation &issue = *call;
+      diags.report(Diag::LatePass, issue.loc, issue.name, first);
       diags.note(
           fmt::format("a model's pass stands at its last call in the file; the last call of `{}` may stand above "
                       "that of `{}`",
-                      first->second, issue.name));
+                      first, issue.name));
     }
   }
 }

@@ -333,7 +333,7 @@ bool Verifier::checkOrder(const Operation &op) {
     case Op::Yield:
       break;
     default:
-      if (inner.op < Op::Const || inner.op > Op::Abs)
+      if ((inner.op < Op::Const || inner.op > Op::Abs) && inner.op != Op::Exp)
         return fail(inner, "a key of `order` is made of numbers that stay while the request waits");
     }
   return true;

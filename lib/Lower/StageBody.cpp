@@ -187,9 +187,18 @@ Value StageBody::tiers(const Expr &e) {
 }
 
 Value StageBody::fromEnd(Value base, const Expr &bound) {
-  Value length = emit(Op::SeqLen, bound.loc, {base}, i32);
-  // Farther than that no sequence reaches; of the least i32 there is no negative.
-  Value distance = builder.constant(std::min<int64_t>(-bound.intValue, INT32_MAX));
+  Value length = emit(Op::SeqLen, bound.loc, {base}, i32), distance;
+  if (bound.kind == Expr::Const) {
+    // Farther than that no sequence reaches; of the least i32 there is no negative.
+    distance = builder.constant(std::min<int64_t>(-bound.intValue, INT32_MAX));
+  } else {
+    // What is not negative is no distance: nothing stands behind the end.
+    Value least = builder.constant(-int64_t(INT32_MAX)), zero = builder.constant(INT64_C(0));
+    Value below = expression(bound);
+    below = emit(Op::Min, bound.loc, {below, zero}, i32);
+    below = emit(Op::Max, bound.loc, {below, least}, i32);
+    distance = emit(Op::Neg, bound.loc, {below}, i32);
+  }
   return emit(Op::Sub, bound.loc, {length, distance}, i32);
 }
 
@@ -388,7 +397,8 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     std::vector<std::string> names;
     for (const auto &[name, value] : r.with) {
       const bool bound = name == "first" || name == "last";
-      reduce.operands.push_back(bound ? rowBound(*value, value->intValue < 0) : expression(*value));
+      const bool fromEnd = value->intValue < 0 || value->hiFromEnd;
+      reduce.operands.push_back(bound ? rowBound(*value, fromEnd) : expression(*value));
       names.push_back(name);
       if (bound || name == "tokens" || name == "kept")
         rows = 0;

@@ -73,6 +73,14 @@ std::string Checker::newVariable(const std::string &name, const Scope &scope) {
   return fresh;
 }
 
+/// Notes what a name can be from here on.
+void Checker::flowsTo(const std::string &name, const Expr &value, Scope &scope) {
+  const Flow flow{value.type, value.range};
+  scope.flows[name] = flow;
+  if (scope.assigned)
+    (*scope.assigned)[name].push_back(flow);
+}
+
 /// A new value of a local that is kept in the field `name`.
 void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into,
                           Scope &scope) {
@@ -82,13 +90,13 @@ void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRe
            elemName(variable.type.elem) + (variable.type.table ? "[, ]"
                                            : variable.type.seq ? "[]"
                                                                : ""));
-  if (!v || !hasRoom(v->type, fmt::format("`{}`", variable.name), stmt.target.loc))
+  if (!v || !hasRoom(v->type, fmt::format("`{}`", variable.name), stmt.target.loc, v.get()))
     return;
   if (v->type.elem == Elem::None)
     v = adopt(v, variable.type);
   variable.type = variable.type.elem == Elem::None ? v->type : wider(variable.type, v->type);
   scope.locally->changes.push_back("." + name);
-  scope.flows[name] = {v->type, v->range};
+  flowsTo(name, *v, scope);
   Stmt s;
   s.kind = Stmt::SetField;
   s.name = name;
@@ -124,6 +132,8 @@ void Checker::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &sco
     ++inner.depth;
     if (!inner.noCalls)
       inner.noCalls = "an `if`";
+    if (c)
+      refine(*c, !otherwise, inner);
     checkBlock(otherwise ? stmt.otherwise : stmt.body, otherwise ? s.otherwise : s.body, inner);
     ends[otherwise] = std::move(inner.flows);
   }
@@ -140,8 +150,60 @@ Flows Checker::flowsBehind(const ast::Stmt &stmt, Scope inner) const {
   Locals locals = *inner.locally;
   inner.locally = &locals;
   std::vector<Stmt> unused;
+  if (stmt.kind == ast::Stmt::While)
+    if (Scope test = inner; ExprRef c = ahead.check(*stmt.values[0], test))
+      refine(*c, true, inner);
   ahead.checkBlock(stmt.body, unused, inner);
   return inner.flows;
+}
+
+/// Notes why a name that a loop changes can be more than it was in front of it.
+void Checker::noteGrowth(const std::string &name, const Flow &first, const Flow &head, int64_t rounds,
+                         const ast::Stmt &stmt) {
+  // The last place that assigns it in the loop.
+  const auto variable = variables.find(name);
+  const std::string shown = variable == variables.end() ? name : variable->second.name;
+  SourceLoc loc = stmt.loc;
+  const auto find = [&](const auto &self, const std::vector<ast::Stmt> &body) -> void {
+    for (const ast::Stmt &s : body) {
+      if (s.kind == ast::Stmt::Assign && s.target.text == shown)
+        loc = s.target.loc;
+      self(self, s.body);
+      self(self, s.otherwise);
+    }
+  };
+  find(find, stmt.body);
+  const std::string often = fmt::format("the loop around this has up to {}", plural(rounds, "round"));
+  std::string text;
+  if (head.type.isScalar())
+    text = head.range == Range() ? fmt::format("nothing bounds `{}` here: {}; write `min(..., N)`", shown, often)
+                                 : fmt::format("`{}` can be {} to {}: {}; `min(..., N)` bounds it", shown,
+                                               head.range.lo, head.range.hi, often);
+  else if (head.type.length() >= Unbounded)
+    text = fmt::format("nothing bounds the length of `{0}` here: {1}; cut what is assigned, as in `(...)[:N]`", shown,
+                       often);
+  else if (const int64_t more = head.type.length() - first.type.length(); rounds > 1 && more % (rounds - 1) == 0)
+    text = fmt::format("a round makes `{}` longer by up to {}, and {}; cut what is assigned, as in `(...)[:N]`", shown,
+                       more / (rounds - 1), often);
+  else
+    text = fmt::format("`{}` becomes longer here, and {}; cut what is assigned, as in `(...)[:N]`", shown, often);
+  growths[name] = {loc, text};
+}
+
+/// The least of what a round assigns to a name that is at least `flow`; where there is none, `otherwise`.
+static Flow threshold(const Flow &flow, const std::vector<Flow> &assigned, const Flow &otherwise) {
+  Flow out = otherwise;
+  for (const Flow &f : assigned) {
+    if (f.type.capacity >= flow.type.capacity)
+      out.type.capacity = std::min(out.type.capacity, f.type.capacity);
+    if (f.type.rows >= flow.type.rows)
+      out.type.rows = std::min(out.type.rows, f.type.rows);
+    if (f.range.hi >= flow.range.hi)
+      out.range.hi = std::min(out.range.hi, f.range.hi);
+    if (f.range.lo <= flow.range.lo)
+      out.range.lo = std::max(out.range.lo, f.range.lo);
+  }
+  return out;
 }
 
 /// Sets what is known at the beginning of each round.
@@ -155,15 +217,28 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
     if (scope.flows.count(key))
       changed.insert(key);
   }
+  Flows first = scope.flows;
+  const auto noBound = [&](Flow &f) {
+    f.range = {};
+    if (!f.type.isScalar())
+      f.type = f.type.withLength(Unbounded);
+  };
+  std::map<std::string, std::vector<Flow>> assigned;
+  bool tooMany = false;
   const auto round = [&](const Flows &head) {
+    if (--*roundsAhead < 0) // loops in loops of which each is looked at many times
+      tooMany = true;
+    if (tooMany)
+      return head;
     inner.flows = head;
+    inner.assigned = &assigned;
+    assigned.clear();
     return flowsBehind(stmt, inner);
   };
   const auto get = [](const Flows &flows, const std::string &name, const Flow &otherwise) {
     auto it = flows.find(name);
     return it == flows.end() ? otherwise : it->second;
   };
-  Flows first = scope.flows;
   Flows end = round(first);
   // What was `[]` has the type of what a round makes of it.
   for (const std::string &name : changed)
@@ -174,36 +249,74 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
   Flows head = first;
   for (const std::string &name : changed)
     head[name] = rounds > 1 ? either(first[name], get(end, name, first[name])) : first[name];
-  Flows again = round(head);
-  std::set<std::string> growing;
-  Flows limit = head;
-  for (const std::string &name : changed) {
-    const Flow behind = get(again, name, head[name]);
-    if (within(behind, head[name]) || rounds <= 1)
-      continue;
-    growing.insert(name);
-    const Flow &start = first[name];
-    head[name] = moved(start, get(end, name, start), rounds - 1);
-    limit[name] = moved(start, get(end, name, start), rounds);
-  }
-  // What a round at the end does not keep to has no bound.
-  for (size_t tries = 0; !growing.empty() && tries < changed.size() + 1; ++tries) {
-    again = round(head);
-    bool kept = true;
+  const Flows once = head;
+  Flows limit = head; // behind a round
+  // Where a round does not keep to it, a name grows in each round as much as in the first one, or it is what the round
+  // makes of it, or it grows as much as in that round.
+  constexpr unsigned mostTries = 5;
+  std::map<std::string, unsigned> tries;
+  for (bool kept = rounds <= 1; !kept && !tooMany;) {
+    const Flows again = round(head);
+    kept = true;
     for (const std::string &name : changed) {
-      Flow &h = head[name];
-      if (within(get(again, name, h), limit[name]))
+      Flow &h = head[name], &most = limit[name];
+      const Flow behind = get(again, name, h);
+      if (within(behind, most))
         continue;
       kept = false;
-      h.range = {};
-      if (get(again, name, h).type.length() > limit[name].type.length() || tries > 0)
-        h.type = h.type.isScalar() ? h.type : h.type.withLength(Unbounded);
-      limit[name] = h;
+      const Flow &start = first[name];
+      Flow step = get(end, name, start);
+      const unsigned tried = tries[name]++;
+      if (tried >= mostTries) {
+        noBound(h);
+        most = h;
+      } else if (tried == 0 ? !within(behind, moved(start, step, rounds)) : tried % 2 != 0) {
+        most = h = either(h, behind);
+      } else {
+        if (tried > 0) {
+          step.type.capacity = start.type.capacity + std::max<int64_t>(0, behind.type.capacity - h.type.capacity);
+          step.type.rows = start.type.rows + std::max<int64_t>(0, behind.type.rows - h.type.rows);
+          step.range.hi = start.range.hi + std::max<int64_t>(0, behind.range.hi - h.range.hi);
+          step.range.lo = start.range.lo + std::min<int64_t>(0, behind.range.lo - h.range.lo);
+        }
+        h = either(h, moved(start, step, rounds - 1));
+        most = either(h, moved(start, step, rounds));
+      }
     }
-    if (kept)
-      break;
   }
+  // A smaller bound is one that a round assigns, if it keeps to it: what is cut in an `if` stays short.
+  if (!tries.empty() && !tooMany) {
+    round(head);
+    const std::map<std::string, std::vector<Flow>> bounds = assigned;
+    Flows tight = once;
+    for (size_t i = 0; i < tries.size() + 4 && !tooMany; ++i) {
+      const Flows again = round(tight);
+      bool kept = true;
+      for (const std::string &name : changed) {
+        const Flow behind = get(again, name, tight[name]);
+        if (within(behind, tight[name]))
+          continue;
+        kept = false;
+        const auto of = bounds.find(name);
+        tight[name] =
+            either(tight[name], threshold(behind, of == bounds.end() ? std::vector<Flow>() : of->second, head[name]));
+      }
+      if (!kept)
+        continue;
+      for (const std::string &name : changed)
+        if (within(tight[name], head[name]))
+          head[name] = tight[name];
+      break;
+    }
+  }
+  if (tooMany)
+    for (const std::string &name : changed)
+      noBound(head[name]);
+  for (const auto &[name, tried] : tries)
+    if (!within(head[name], first[name]))
+      noteGrowth(name, first[name], head[name], rounds, stmt);
   inner.flows = head;
+  inner.assigned = scope.assigned;
 }
 
 void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
@@ -232,6 +345,10 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
     ExprRef low, high;
     failed = !checkRange(*stmt.values[0], word, scope, inner, low, high, most);
     const std::string &name = stmt.target.text;
+    if (reservedWord(name)) {
+      diags.report(Diag::ReservedName, stmt.target.loc, name, "a loop variable");
+      return;
+    }
     if (scope.locals.count(name) || declared.count(name)) {
       diags.report(Diag::DuplicateName, stmt.target.loc, name, declared.count(name) ? declared[name] : "a local");
       return;
@@ -253,12 +370,16 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
     s.bound = most = bound ? std::max<int64_t>(1, bound->intValue) : 1;
     failed |= !checkRounds(inner, most, word, stmt.values[1]->loc);
   }
+  if (!looksAhead && scope.loops == 0)
+    *roundsAhead = 4000; // of loops in each other, together
   enterLoop(stmt, std::max<int64_t>(1, most), scope, inner);
   if (!isFor) {
     Scope test = inner;
     test.noEffects = "the condition of `while`";
     s.values = {expect(*stmt.values[0], Elem::Bool, "the condition of `while`", test)};
     failed |= !s.values[0];
+    if (s.values[0])
+      refine(*s.values[0], true, inner);
   }
   checkBlock(stmt.body, s.body, inner);
   if (isFor)

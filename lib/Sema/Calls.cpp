@@ -1,5 +1,6 @@
 //===- Calls.cpp - builtin functions and model calls ----------------------===//
 #include "Checker.h"
+#include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include <algorithm>
@@ -117,7 +118,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
   case Function::Len: {
     ExprRef s = check(*args[0], scope);
     if (s && s->type.elem != Elem::Kept) // of kept rows the number is known, too
-      s = value(*args[0], scope);
+      s = plain(s, *args[0]);
     if (!s)
       return nullptr;
     if (s->type.isScalar()) {
@@ -330,12 +331,43 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
     return nullptr;
   }
   std::vector<ExprRef> items = {x};
+  // The first one that x reaches is taken. So none is reached behind one that is as low, or that x always reaches; the
+  // last one stands for all others as well.
+  const auto known = [&](const ExprRef &v) { return evaluate(*v); };
+  const auto numberOf = [](const Constant &c) {
+    return c.elem == Elem::F32 ? c.floatValue : static_cast<double>(c.intValue);
+  };
+  const bool open = x->type.is(Elem::I32) && !known(x);
+  const ExprRef *always = nullptr;
   for (const ast::ExprPtr &row : table.args) {
     ExprRef threshold = expect(*row->args[0], x->type.elem, "a threshold of `tiers`", scope);
     ExprRef v = value(*row->args[1], scope);
     if (!threshold || !v)
       return nullptr;
+    const bool last = row == table.args.back();
+    const auto at = known(threshold);
+    const auto written = [](const ast::Expr &e) { return ast::written(e); };
+    if (always) {
+      diags.report(Diag::TierUnreached, row->args[0]->loc, written(*row->args[0]),
+                   fmt::format("`{}` is at least {}", written(*args[0]), x->range.lo));
+      return nullptr;
+    }
+    for (size_t i = 1; i < items.size(); i += 2) {
+      const auto before = known(items[i]);
+      const double own = at ? numberOf(*at) : 0, other = before ? numberOf(*before) : 0;
+      const bool hidden =
+          at && before ? (last ? own > other : own >= other) : !at && !last && sameExpr(*threshold, *items[i]);
+      if (hidden) {
+        const std::string earlier = written(*table.args[i / 2]->args[0]);
+        diags.report(Diag::TierUnreached, row->args[0]->loc, written(*row->args[0]),
+                     fmt::format("what reaches it takes the tier of `{}` before it", earlier));
+        diags.note("the first tier whose threshold is reached is taken: the greatest threshold stands first");
+        return nullptr;
+      }
+    }
     items.push_back(threshold);
+    if (open && at && threshold->literal && x->range.lo >= at->intValue)
+      always = &items.back();
     items.push_back(v);
   }
   Range range = items[2]->range;
@@ -422,7 +454,7 @@ bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope 
   if (!low || !high)
     return false;
   most = mostBetween(*low, *high);
-  if (checkRounds(inner, most, what, range.args[1]->loc))
+  if (checkRounds(inner, most, what, range.args[1]->loc, high.get()))
     return true;
   most = 1;
   return false;
@@ -439,8 +471,15 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
                  : condition ? "`i in a..b, condition`"
                              : "`i in a..b, value`",
                  plural(e.args.size() + e.named.size(), "argument"));
-    if (!e.binder && !e.args.empty() && f != Function::Map)
+    const bool chosen = !e.args.empty() && e.args[0]->kind == ast::Expr::Conditional;
+    if (!e.binder && chosen)
+      diags.note("a choice in front of `..` stands in parentheses: `i in (a if c else b)..n`");
+    else if (!e.binder && !e.args.empty() && f != Function::Map)
       noteRange(e.text, *e.args[0]);
+    return nullptr;
+  }
+  if (reservedWord(e.binder->text)) {
+    diags.report(Diag::ReservedName, e.binder->loc, e.binder->text, "the number of a range");
     return nullptr;
   }
   Scope inner = scope;
@@ -483,7 +522,7 @@ ExprRef Checker::checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr 
   };
   const auto made = [&](Type type) -> ExprRef {
     v->type = type;
-    return hasRoom(type, fmt::format("what `{}` makes", e.text), e.loc) ? v : nullptr;
+    return hasRoom(type, fmt::format("what `{}` makes", e.text), e.loc, v->args[1].get()) ? v : nullptr;
   };
   // Of an empty range there is none.
   const Range places{std::min<int64_t>(-1, index.lo), index.hi};
@@ -571,19 +610,38 @@ ExprRef Checker::checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr 
 }
 
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
-/// more for what goes beyond them, and all that stand in each other together not very many.
-bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc) {
+/// more for what goes beyond them, and all of a stage together not very many.
+bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
   constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
   const int64_t limit = mostPositions() + beyond;
   const bool nested = inner.rounds > 1;
+  const auto tooMany = [&](const std::string &which, const std::string &rounds, int64_t allowed) {
+    diags.report(Diag::RangeBound, loc, which, rounds, allowed);
+    return false;
+  };
   if (most > limit) {
-    diags.report(Diag::RangeBound, loc, what, most < INT32_MAX ? std::to_string(most) : "any number of", limit);
+    tooMany(what, most < INT32_MAX ? std::to_string(most) : "any number of", limit);
+    if (of)
+      noteBound(*of);
     return false;
   }
   const int64_t rounds = inner.rounds * std::max<int64_t>(1, most);
-  if (nested && rounds > together) {
-    diags.report(Diag::RangeBound, loc, what + " and the ranges around it", rounds, together);
-    return false;
+  if (nested && rounds > together)
+    return tooMany(what + " and the ranges around it", std::to_string(rounds), together);
+  // A range in another one takes the place of that one's rounds.
+  if (inner.locally) {
+    const int64_t all = inner.locally->rounds + rounds - (nested ? inner.rounds : 0);
+    if (inner.locally->rounds < 0) // it was said
+      return false;
+    if (const int64_t allowed = std::max(together, 4 * limit); all > allowed) {
+      inner.locally->rounds = -1;
+      tooMany(fmt::format("{} and all ranges and loops before it in the {}", what,
+                          inner.kind == Scope::Policy ? "policy" : "stage"),
+              std::to_string(all), allowed);
+      diags.note("nothing else happens while a stage runs: all other requests wait, and none can be taken back");
+      return false;
+    }
+    inner.locally->rounds = all;
   }
   inner.rounds = rounds;
   return true;
@@ -684,8 +742,11 @@ bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &na
 
 ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   std::string what = fmt::format("a call of `{}`", e.text);
+  used.insert(e.text);
   if (scope.noCalls || scope.kind != Scope::Stage) {
     diags.report(Diag::EffectNotAllowed, e.loc, what, scope.noCalls ? scope.noCalls : "a constant");
+    if (scope.kind == Scope::Stage)
+      noteNoCall(e.text, scope.noCalls);
     return nullptr;
   }
   if (!needsSlot(what, e.loc, scope))
@@ -767,10 +828,12 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::CallUnbounded, e.loc,
                  call->keepNone ? "add `chunk=` or cut the tokens with a slice"
                                 : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
+    noteBound(*fed);
     return nullptr;
   }
   if (most > rowsPerPass()) {
     diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass(), call->keepNone ? " or add `chunk=`" : "");
+    noteBound(*fed);
     return nullptr;
   }
   call->args.insert(call->args.begin(), fed);

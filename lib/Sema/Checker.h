@@ -8,6 +8,7 @@
 
 #include "megalith/Sema/Pipeline.h"
 #include <map>
+#include <memory>
 #include <set>
 
 namespace megalith::sema {
@@ -19,8 +20,10 @@ struct Locals {
     bool wrong;   ///< its value had an error: no more is said of it
     bool appends; ///< its value is that of an `append`
     bool used = false;
+    ExprRef value = nullptr; ///< what was assigned
   };
   std::vector<Entry> all;
+  int64_t rounds = 0; ///< of all ranges and loops so far; negative: too many
   /// What stages change, in order: a field by its name behind a dot, `tokens`, `kv M`, `policy P`.
   std::vector<std::string> changes;
 };
@@ -52,6 +55,8 @@ struct Scope {
   const CheckedStage *stage = nullptr;
   std::map<std::string, Local> locals;
   std::map<std::string, Flow> flows;
+  /// Where a loop is looked at: what a round assigns to each name.
+  std::map<std::string, std::vector<Flow>> *assigned = nullptr;
   Locals *locally = nullptr;
   std::vector<std::pair<std::string, Range>> binders;
   int64_t rounds = 1; ///< of the binders and loops around, all together, at most
@@ -90,7 +95,7 @@ private:
       : in(other.in), facts(other.facts), sets(other.sets), diags(diags), out(other.out), bad(other.bad),
         unknown(other.unknown), unknownStates(other.unknownStates), slotless(other.slotless), looksAhead(true),
         declared(other.declared), inferred(other.inferred), uses(other.uses), variables(other.variables),
-        changing(other.changing), stageOn(other.stageOn) {}
+        changing(other.changing), stageOn(other.stageOn), roundsAhead(other.roundsAhead) {}
 
   // Params.cpp
   void checkParams();
@@ -122,6 +127,8 @@ private:
   void checkReachable();
   void checkProgress();
   void checkReadsAreSet();
+  void warnOfUnused();
+  void warnOfLostDrafts();
   std::vector<ast::Name> targets(const ast::StageDecl &stage) const;
   const CheckedState *state(const std::string &name) const;
 
@@ -140,6 +147,9 @@ private:
   void checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner);
   std::map<std::string, Scope::Flow> flowsBehind(const ast::Stmt &stmt, Scope inner) const;
+  void flowsTo(const std::string &name, const Expr &value, Scope &scope);
+  void noteGrowth(const std::string &name, const Scope::Flow &first, const Scope::Flow &head, int64_t rounds,
+                  const ast::Stmt &stmt);
   void findChanging(const std::vector<ast::Stmt> &body,
                     std::map<std::string, std::pair<const ast::Stmt *, unsigned>> seen, unsigned depth);
   void giveTypes(std::vector<Stmt> &body);
@@ -158,13 +168,16 @@ private:
   ExprRef check(const ast::Expr &e, Scope &scope);
   /// As check, but logits are an error.
   ExprRef value(const ast::Expr &e, Scope &scope);
+  /// The same of what `e` is checked as.
+  ExprRef plain(const ExprRef &v, const ast::Expr &e);
   /// A value of scalar type `elem`; literals are converted.
   ExprRef expect(const ast::Expr &e, Elem elem, const std::string &what, Scope &scope);
   ExprRef convert(ExprRef e, Elem elem);
   ExprRef as(ExprRef e, const Type &type, const std::string &what, const std::string &wanted);
   bool unify(ExprRef &a, ExprRef &b);
   bool alike(std::vector<ExprRef> &items, const std::string &what);
-  bool hasRoom(const Type &type, const std::string &what, SourceLoc loc);
+  /// `of`: what gives it that length, for a note.
+  bool hasRoom(const Type &type, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
   ExprRef readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc);
   ExprRef checkPath(const ast::Expr &e, Scope &scope);
   ExprRef checkDotted(const ast::Expr &e, Scope &scope);
@@ -174,6 +187,8 @@ private:
   ExprRef checkConditional(const ast::Expr &e, Scope &scope);
   ExprRef checkIndex(const ast::Expr &e, Scope &scope);
   ExprRef checkSlice(const ast::Expr &e, Scope &scope);
+  /// Whether a bound or an index counts from the end: a negative constant, or what is written with a minus in front.
+  bool fromEnd(ExprRef &bound, const ast::Expr &e, bool isIndex = false);
   ExprRef checkList(const ast::Expr &e, Scope &scope);
   ExprRef written(const ExprRef &e);
   /// A sequence of all that its operands are put together of. Each is looked at at every element, so there is a limit.
@@ -199,7 +214,7 @@ private:
   /// The bounds of `a..b`, and how many numbers it has at most. False after a report.
   bool checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
                   ExprRef &high, int64_t &most);
-  bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc);
+  bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
   ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Reducers.cpp
@@ -209,6 +224,7 @@ private:
   ExprRef partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc);
   ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);
+  bool checkSetting(const Expr &v, const std::string &name, const std::string &reducer);
   bool takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope);
   /// Whether it has the same value at the call, which stands before.
   bool knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
@@ -243,6 +259,11 @@ private:
   void noteRange(const std::string &function, const ast::Expr &e);
   /// Where `e` should have been tokens, and is the i32 of a local: how to write that.
   void noteNoTokens(const Expr &e, Elem wanted);
+  /// Of a length or number that has no bound, or one that is too great: the name that it comes from, and why.
+  void noteBound(const Expr &e);
+  bool noteBoundOf(const Expr &e, unsigned depth);
+  /// Of a call that cannot stand somewhere: how to make it there.
+  void noteNoCall(const std::string &model, const char *where);
 
   /// Whether it is a state's name, or chooses between such names.
   bool namesState(const ast::Expr &e) const;
@@ -278,8 +299,19 @@ private:
     std::map<std::string, SourceLoc> freeReads; ///< first read before any assignment
     std::set<std::string> assigned;
     bool appends = false, commits = false;
+    std::map<std::string, SourceLoc> drafts; ///< models that are fed drafts behind their KV: the first such call
+    std::set<std::string> keeps;             ///< models whose KV is kept, by a call or by `kv.M.keep`
   };
   std::map<const ast::StageDecl *, Uses> uses;
+  /// Params, fields, inputs, policies with their parts, and models that something reads or calls.
+  std::set<std::string> used;
+  const Locals *here = nullptr; ///< of the stage or policy that is checked
+  /// What makes a sequence longer in a loop, or moves a number: for notes.
+  struct Growth {
+    SourceLoc loc;
+    std::string text;
+  };
+  std::map<std::string, Growth> growths;
   /// Locals that blocks change, by the name of the field that keeps each: all that it can be.
   struct Variable {
     Type type;
@@ -290,13 +322,13 @@ private:
   std::set<const ast::Stmt *> changing; ///< assignments of a local that a block further inside changes
   /// State -> the stage on it.
   std::map<std::string, const ast::StageDecl *> stageOn;
+  /// Rounds of loops that may still be looked at ahead.
+  std::shared_ptr<int64_t> roundsAhead = std::make_shared<int64_t>(4000);
 };
 
 // Expr.cpp: helpers shared with Calls.cpp
 std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
-/// A negative constant as an index or bound counts from the end: a constant then.
-bool fromEnd(ExprRef &e);
 /// The settings of `sampling`.
 inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", "min_p"};
 /// Whether two checked expressions are written alike.
@@ -316,6 +348,14 @@ inline constexpr int64_t mostCells = 4096;
 int64_t asLength(int64_t most);
 /// How many are from `low` to `high`, at most.
 int64_t mostBetween(const Expr &low, const Expr &high);
+/// How many elements `a + b` has at most.
+int64_t mostTogether(const ExprRef &a, const ExprRef &b);
+/// What is known where the condition holds, or where it does not.
+void refine(const Expr &condition, bool holds, Scope &scope);
+/// The bounds of a slice of rows, for a reducer.
+void takeRowBounds(const Expr &rows, Reduction &into);
+/// The i32 `e`, negated.
+ExprRef negated(const ExprRef &e);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.
 std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".

@@ -11,7 +11,6 @@ bool reservedWord(llvm::StringRef name) {
     return true;
 #define PREDEFINED(Id, Name, Type, Text) WORD(Name)
 #define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
-#define OPEN_FUNCTION(Id, Name, Params, Result, Text)
 #include "megalith/Sema/Builtins.def"
   return false;
 }
@@ -286,8 +285,11 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   policy.name = decl.name.text;
   policy.loc = decl.name.loc;
   policy.observeLoc = decl.name.loc;
-  if (!decl.per.text.empty() && decl.per.text != "request")
+  if (!decl.per.text.empty() && decl.per.text != "request") {
     diags.report(Diag::Unsupported, decl.per.loc, fmt::format("`per: {}`", decl.per.text), "`per: request`");
+    diags.note("a policy has one state for each request. What differs from group to group is an input, which each "
+               "request brings: `group: i32 in 0..4 = input(0)`, and `level[group]` of a param that is a list");
+  }
 
   // Names of one policy are its own. They may hide a field of the request, which the
   // policy gets as an argument, and no other name of the pipeline.
@@ -335,6 +337,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   scope.observing = true;
   scope.locally = &locals;
   scope.noCalls = scope.noEffects = "a policy";
+  here = &locals;
   checkBlock(decl.observe, policy.observe, scope);
   reportUnused(locals, &policy);
   if (!decl.observe.empty() && decl.observe[0].loc)
@@ -343,6 +346,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   Scope outputs;
   outputs.kind = Scope::Policy;
   outputs.policy = &policy;
+  outputs.locally = &locals;
   outputs.noCalls = outputs.noEffects = "a policy";
   for (const ast::PolicyOutput &o : decl.outputs) {
     if (!fresh(o.name, "an output of a policy"))
@@ -357,6 +361,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
     else
       bad.insert(o.name.text);
   }
+  here = nullptr;
   out.policies.push_back(std::move(policy));
 }
 

@@ -208,6 +208,77 @@ void Checker::noteNoTokens(const Expr &e, Elem wanted) {
                     local->name.substr(local->name.find('.') + 1)));
 }
 
+/// How much there can be of it: for the greatest part of an expression.
+static int64_t mostOf(const Expr &e) { return e.type.isScalar() ? e.range.hi : e.type.length(); }
+
+bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
+  constexpr unsigned deepest = 64;
+  if (depth > deepest)
+    return false;
+  const auto free = [&](const std::string &name) {
+    if (depth == 0 || !e.type.is(Elem::I32) || e.range.hi < INT32_MAX)
+      return false;
+    diags.note(fmt::format("`{0}` can be any i32 here; `min({0}, N)` bounds it", name));
+    return true;
+  };
+  switch (e.kind) {
+  case Expr::FieldRead:
+    if (auto it = growths.find(e.name); it != growths.end()) {
+      diags.note(it->second.loc, it->second.text);
+      return true;
+    }
+    return free(e.name.substr(e.name.find_last_of('.') + 1));
+  case Expr::InputRead:
+  case Expr::ObserveArg:
+    return free(e.name);
+  case Expr::PolicyOutput:
+  case Expr::PolicyState:
+    return free(e.name + "." + e.member);
+  case Expr::LocalRead:
+    if (here && e.index < static_cast<int>(here->all.size()) && here->all[e.index].value)
+      return noteBoundOf(*here->all[e.index].value, depth + 1);
+    return false;
+  case Expr::Const:
+  case Expr::ModelCall:
+  case Expr::Reduced:
+    return false;
+  default:
+    break;
+  }
+  // The greatest first: it is what makes the whole so great.
+  std::vector<const Expr *> parts;
+  for (size_t i = 0; i < e.args.size(); ++i) {
+    const bool length = e.kind != Expr::Over || i < 2, condition = e.kind == Expr::Select && i == 0;
+    const bool other = (e.kind == Expr::NgramLookup && i != 1) || (e.kind == Expr::SeqAt && i == 1);
+    if (e.args[i] && length && !condition && !other)
+      parts.push_back(e.args[i].get());
+  }
+  llvm::stable_sort(parts, [](const Expr *a, const Expr *b) { return mostOf(*a) > mostOf(*b); });
+  return llvm::any_of(parts, [&](const Expr *part) { return noteBoundOf(*part, depth + 1); });
+}
+
+void Checker::noteBound(const Expr &e) { noteBoundOf(e, 0); }
+
+void Checker::noteNoCall(const std::string &model, const char *where) {
+  const llvm::StringRef place = where;
+  if (place == "a `while`")
+    diags.note(
+        fmt::format("a `for` may call: `for: i in 0..n`, in which `{}([last] if more else [])` feeds nothing any "
+                    "more where the loop should end",
+                    model));
+  else if (place == "a `for` in another loop")
+    diags.note("one loop may take the place of both: `for: r in 0..n * m`, with `r / m` and `r % m`");
+  else if (place == "an `if`" || place.starts_with("a conditional") || place.starts_with("an operand"))
+    diags.note(fmt::format("let it stand outside, and feed nothing where it is not wanted: `{}([last] if c else [])` "
+                           "has no rows then",
+                           model));
+  else if (place.starts_with("`") && place != "`goto`" && place != "`order`")
+    diags.note(
+        fmt::format("call it above, for all at once: `best: argmax({}(s, kv=draft))`, and read `best[i]` here", model));
+  else
+    diags.note("let it stand in a statement of its own above, and read what a reducer gives");
+}
+
 /// Whether the function reads the logits of a call.
 static bool isReducer(Function f) {
   switch (f) {

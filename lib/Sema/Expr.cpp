@@ -41,8 +41,9 @@ ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
   return e;
 }
 
-ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
-  ExprRef v = check(e, scope);
+ExprRef Checker::value(const ast::Expr &e, Scope &scope) { return plain(check(e, scope), e); }
+
+ExprRef Checker::plain(const ExprRef &v, const ast::Expr &e) {
   if (v && v->type.elem == Elem::Logits) {
     if (v->kind == Expr::ModelCall && v->keepNone)
       diags.report(Diag::KeepNoneReduced, e.loc);
@@ -85,6 +86,11 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
     return adopt(e, Type::sequence(0, elem));
   if (e->type.elem != Elem::I32)
     return e;
+  if (e->kind == Expr::SeqMake && e->args.empty()) { // it became a sequence of numbers beside one
+    auto empty = std::make_shared<Expr>(*e);
+    empty->type.elem = elem;
+    return empty;
+  }
   // What is put together of such constants.
   const auto [first, last] = e->kind == Expr::SeqMake || e->kind == Expr::SeqConst
                                  ? std::pair<size_t, size_t>(0, e->args.size())
@@ -303,6 +309,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
         }
     for (const CheckedField &f : scope.policy->state)
       if (f.name == name) {
+        used.insert(scope.policy->name + "." + name);
         auto v = make(Expr::PolicyState, f.type, e.loc);
         v->name = scope.policy->name;
         v->member = name;
@@ -310,6 +317,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       }
     for (const CheckedOutput &o : scope.policy->outputs)
       if (o.name == name) {
+        used.insert(scope.policy->name + "." + name);
         auto v = make(Expr::PolicyOutput, o.value->type, e.loc);
         v->name = scope.policy->name;
         v->member = name;
@@ -318,6 +326,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       }
   }
   if (const CheckedParam *p = param(name)) {
+    used.insert(name);
     ExprRef v = fromConstant(p->value, e.loc, false);
     if (v->type.isScalar())
       return v;
@@ -327,10 +336,12 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
   }
   if (scope.kind != Scope::Params) {
     if (const CheckedField *f = field(name)) {
+      used.insert(name);
       auto flow = scope.flows.find(name);
       return readField(name, flow == scope.flows.end() ? Scope::Flow{f->type, {}} : flow->second, e.loc);
     }
     if (const CheckedInput *i = input(name)) {
+      used.insert(name);
       auto v = make(Expr::InputRead, i->type, e.loc);
       v->name = name;
       v->range = i->range;
@@ -490,6 +501,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
                    : fromConstant({Elem::F32, 0, static_cast<float>(*number)}, e.loc, false);
     }
   } else if (const CheckedPolicy *p = policy(head.str())) {
+    used.insert(p->name);
+    used.insert(e.text);
     std::vector<std::string> names;
     for (const CheckedOutput &o : p->outputs) {
       names.push_back(p->name + "." + o.name);

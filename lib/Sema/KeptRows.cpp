@@ -87,9 +87,7 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
   r.loc = given.loc;
   r.type = Type::sequence(rows->type.capacity, Elem::Kept);
   if (rows->kind == Expr::LogitRows)
-    for (int side : {0, 1})
-      if (rows->args[side + 1])
-        r.with.emplace_back(side ? "last" : "first", rows->args[side + 1]);
+    takeRowBounds(*rows, r);
   ExprRef before;
   if (more) {
     before = check(*e.args[0], scope);

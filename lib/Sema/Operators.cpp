@@ -1,4 +1,5 @@
 #include "Checker.h"
+#include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/StringRef.h"
 #include <algorithm>
 #include <cmath>
@@ -36,7 +37,7 @@ ExprRef Checker::written(const ExprRef &e) {
 }
 
 /// Sequences have room for `mostCapacity` elements; tables for so many rows, and `mostCells` elements.
-bool Checker::hasRoom(const Type &type, const std::string &what, SourceLoc loc) {
+bool Checker::hasRoom(const Type &type, const std::string &what, SourceLoc loc, const Expr *of) {
   if (type.isScalar() || (type.length() <= mostCapacity && (!type.table || type.rows * type.capacity <= mostCells)))
     return true;
   if (type.length() >= Unbounded)
@@ -47,6 +48,8 @@ bool Checker::hasRoom(const Type &type, const std::string &what, SourceLoc loc) 
   else
     diags.report(Diag::TypeMismatch, loc, "the number of elements of " + what, fmt::format("at most {}", mostCells),
                  type.rows * type.capacity);
+  if (of)
+    noteBound(*of);
   return false;
 }
 
@@ -60,6 +63,7 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
     }
     if (side->type.length() >= Unbounded) {
       diags.report(Diag::UnboundedSequence, side->loc, "this operand of `+`");
+      noteBound(*side);
       return nullptr;
     }
   }
@@ -69,11 +73,11 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
     noteNoTokens(*b, a->type.elem);
     return nullptr;
   }
-  Type type = a->type.withLength(a->type.length() + b->type.length());
+  Type type = a->type.withLength(mostTogether(a, b));
   type.capacity = type.table ? std::max(a->type.capacity, b->type.capacity) : type.capacity;
-  if (!hasRoom(type, "what `+` joins", loc))
-    return nullptr;
   auto v = make(Expr::SeqConcat, type, loc, {a, b});
+  if (!hasRoom(type, "what `+` joins", loc, v.get()))
+    return nullptr;
   v->range = a->type.length() == 0 ? b->range : b->type.length() == 0 ? a->range : hull(a->range, b->range);
   return together(v, a->pieces + b->pieces);
 }
@@ -154,9 +158,14 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   }
   Scope inner = scope;
   inner.noCalls = inner.noEffects = "a conditional expression";
-  ExprRef a = value(*e.args[0], inner);
   ExprRef c = expect(*e.args[1], Elem::Bool, "the condition", inner);
-  ExprRef b = value(*e.args[2], inner);
+  Scope holds = inner, fails = inner;
+  if (c) {
+    refine(*c, true, holds);
+    refine(*c, false, fails);
+  }
+  ExprRef a = value(*e.args[0], holds);
+  ExprRef b = value(*e.args[2], fails);
   if (!a || !b || !c)
     return nullptr;
   if (!unify(a, b)) {
@@ -178,16 +187,51 @@ Type wider(Type a, const Type &b) {
   return a;
 }
 
-bool fromEnd(ExprRef &e) {
-  const auto c = e && e->type.is(Elem::I32) ? evaluate(*e) : std::nullopt;
-  if (!c || c->intValue >= 0)
+/// What is written with a minus in front: `-w`, `-2 * w`, `0 - w`; `-a + b` may be anything.
+static bool hasMinus(const ast::Expr &e) {
+  if (e.kind == ast::Expr::Unary)
+    return e.text == "-";
+  if (e.kind == ast::Expr::Conditional)
+    return hasMinus(*e.args[0]) && e.args[2] && hasMinus(*e.args[2]);
+  if (e.kind != ast::Expr::Binary)
     return false;
-  e = fromConstant(*c, e->loc, e->literal);
+  const bool zero = e.args[0]->kind == ast::Expr::IntLiteral && e.args[0]->intValue == 0;
+  return (e.text == "-" && zero) || ((e.text == "-" || e.text == "*" || e.text == "/") && hasMinus(*e.args[0]));
+}
+
+ExprRef negated(const ExprRef &e) {
+  if (e->kind == Expr::Neg)
+    return e->args[0];
+  auto v = make(Expr::Neg, e->type, e->loc, {e});
+  v->range = arithmetic(BinaryOp::Sub, Range::of(0), e->range);
+  return v;
+}
+
+bool Checker::fromEnd(ExprRef &bound, const ast::Expr &e, bool isIndex) {
+  if (!bound || !bound->type.is(Elem::I32))
+    return false;
+  const auto c = evaluate(*bound);
+  if (!c)
+    return hasMinus(e);
+  if (c->intValue >= 0 && !hasMinus(e))
+    return false;
+  if (c->intValue > 0 || (isIndex && c->intValue == 0))
+    diags.report(Diag::FromEnd, e.loc, ast::written(e), c->intValue, isIndex ? "an index" : "a bound",
+                 isIndex ? "below 0" : "at most 0");
+  bound = fromConstant(*c, bound->loc, bound->literal);
   return true;
 }
 
 ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
-  ExprRef base = value(*e.args[0], scope);
+  ExprRef base = check(*e.args[0], scope);
+  const bool rows = base && base->type.elem == Elem::Logits;
+  base = plain(base, *e.args[0]);
+  if (rows && e.args[0]->kind == ast::Expr::Path) {
+    const std::string &l = e.args[0]->text;
+    diags.note(fmt::format("of row i the likeliest tokens are `top_k({0}[i:i + 1], n)`, the probability of token x is "
+                           "`prob({0}[i:i + 1], [x])`, and its logit `log(p[0]) + logsumexp({0}[i:i + 1])[0]`",
+                           l));
+  }
   if (e.args.size() > 2) {
     diags.report(Diag::Unsupported, e.loc, "a second index", "`t[i][j]`");
     return nullptr;
@@ -199,7 +243,7 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is indexed", "a sequence", base->type.str());
     return nullptr;
   }
-  const bool counts = fromEnd(index);
+  const bool counts = fromEnd(index, *e.args[1], /*isIndex=*/true);
   auto v = make(Expr::SeqAt, base->type.item(), e.loc, {base, index});
   v->range = base->range;
   v->loFromEnd = counts;
@@ -228,14 +272,15 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
   }
   // Upper bound of the length: hi - lo, each side from its own reference point.
   int64_t capacity = base->type.length();
-  bool loEnd = fromEnd(lo), hiEnd = fromEnd(hi);
+  const bool loEnd = lo && fromEnd(lo, *e.args[1]), hiEnd = hi && fromEnd(hi, *e.args[2]);
   if (loEnd) {
-    int64_t distance = -lo->intValue - (hiEnd ? -hi->intValue : 0);
-    capacity = std::min(capacity, distance);
+    // A length from the end, less what the other bound leaves out.
+    const int64_t least = hiEnd ? std::max<int64_t>(0, -hi->range.hi) : 0;
+    capacity = std::min(capacity, asLength(-lo->range.lo - least));
   } else {
     int64_t stop = capacity;
     if (hiEnd && capacity < Unbounded)
-      stop = capacity + hi->intValue;
+      stop = capacity - std::max<int64_t>(0, -hi->range.hi);
     else if (hi && !hiEnd)
       stop = std::min(stop, hi->range.hi);
     int64_t start = lo ? std::max<int64_t>(0, lo->range.lo) : 0;
@@ -257,9 +302,13 @@ bool Checker::alike(std::vector<ExprRef> &items, const std::string &what) {
   const auto elem = [&](Elem e) {
     return std::any_of(items.begin(), items.end(), [&](const ExprRef &v) { return v->type.elem == e; });
   };
-  for (ExprRef &v : items)
-    for (const ExprRef &other : items)
-      v = adopt(v, other->type);
+  const auto typed = std::find_if(items.begin(), items.end(),
+                                  [](const ExprRef &v) { return v->type.elem != Elem::None && !v->type.isScalar(); });
+  if (typed != items.end()) {
+    const Type like = (*typed)->type;
+    for (ExprRef &v : items)
+      v = adopt(v, like);
+  }
   if (elem(Elem::I32) && (elem(Elem::Token) || elem(Elem::F32)))
     for (ExprRef &v : items)
       v = convert(v, elem(Elem::Token) ? Elem::Token : Elem::F32);
@@ -299,7 +348,7 @@ ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
   }
   auto v = make(Expr::SeqMake, type, e.loc, items);
   v->range = range;
-  if (!hasRoom(type, "this list", e.loc))
+  if (!hasRoom(type, "this list", e.loc, v.get()))
     return nullptr;
   constexpr size_t ofPiece = 8; // elements of a list take less room than other pieces; a table is stored
   return together(v, type.table ? 1 : (items.size() + ofPiece - 1) / ofPiece);

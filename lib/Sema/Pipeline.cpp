@@ -27,6 +27,8 @@ std::optional<CheckedPipeline> Checker::run() {
   if (diags.hasErrors())
     return std::nullopt;
   warnOfUnusedTransitions();
+  warnOfUnused();
+  warnOfLostDrafts();
   return std::move(out);
 }
 

@@ -146,6 +146,134 @@ int64_t mostBetween(const Expr &low, const Expr &high) {
   return std::max<int64_t>(0, most);
 }
 
+/// How long `e` is, exactly; `made` keeps what the sum is of.
+static void addLength(Sum &sum, const ExprRef &e, std::vector<ExprRef> &made) {
+  if (e->kind == Expr::SeqConcat) {
+    addLength(sum, e->args[0], made);
+    addLength(sum, e->args[1], made);
+  } else if (e->kind == Expr::SeqMake || e->kind == Expr::SeqConst) {
+    sum.constant += e->type.length();
+  } else {
+    auto length = make(Expr::SeqLen, Type::scalar(Elem::I32), e->loc, {e});
+    length->range = {0, e->type.length()};
+    made.push_back(length);
+    sum.add(*length, 1);
+  }
+}
+
+/// As many elements as `high` - `low` at most: of a slice, of what is looked up, of a range. `low` may be null.
+static std::pair<ExprRef, ExprRef> boundsOf(const Expr &e) {
+  if (e.kind == Expr::SeqSlice && !e.loFromEnd && !e.hiFromEnd && e.args[2])
+    return {e.args[1], e.args[2]};
+  if (e.kind == Expr::NgramLookup && !e.matches)
+    return {nullptr, e.args[1]};
+  if (e.kind == Expr::Over && e.function == Function::Map)
+    return {e.args[0], e.args[1]};
+  return {};
+}
+
+/// Of `a + b`, where b is cut to what a leaves room for: `a + s[:8 - len(a)]`.
+static int64_t mostBehind(const ExprRef &a, const ExprRef &b) {
+  const int64_t apart = a->type.length() + b->type.length();
+  if (b->kind == Expr::Select)
+    return std::max(mostBehind(a, b->args[1]), mostBehind(a, b->args[2]));
+  const auto [low, high] = boundsOf(*b);
+  if (!high || hasEffect(*a) || hasEffect(*b))
+    return apart;
+  std::vector<ExprRef> made;
+  Sum own, all;
+  own.add(*high, 1);
+  addLength(all, a, made);
+  all.add(*high, 1);
+  if (low)
+    all.add(*low, -1);
+  const Range r = own.range(), sum = all.range();
+  if (!own.isShort() || !all.isShort() || r.lo < INT32_MIN || r.hi > INT32_MAX || sum.hi > INT32_MAX)
+    return apart;
+  return std::min(apart, std::max(a->type.length(), sum.hi)); // b may be empty
+}
+
+int64_t mostTogether(const ExprRef &a, const ExprRef &b) {
+  if (a->type.length() >= Unbounded)
+    return Unbounded;
+  return std::min(mostBehind(a, b), b->type.length() >= Unbounded ? Unbounded : mostBehind(b, a));
+}
+
+/// Lets `e`, a name or the length of one, be within `range`.
+static void narrow(const Expr &e, Range range, Scope &scope) {
+  const Expr &of = e.kind == Expr::SeqLen ? *e.args[0] : e;
+  const Range now = e.range, both{std::max(now.lo, range.lo), std::min(now.hi, range.hi)};
+  if (both.lo > both.hi) // it does not happen
+    return;
+  Type *type = nullptr;
+  Range *known = nullptr;
+  if (of.kind == Expr::FieldRead) {
+    Scope::Flow &flow = scope.flows.emplace(of.name, Scope::Flow{of.type, of.range}).first->second;
+    type = &flow.type;
+    known = &flow.range;
+  } else if (of.kind == Expr::LocalRead) {
+    for (auto &[name, local] : scope.locals)
+      if (local.index == of.index && name == of.name) {
+        type = &local.type;
+        known = &local.range;
+      }
+  } else if (of.kind == Expr::BinderRead) {
+    known = &scope.binders[of.index].second;
+  }
+  if (&of == &e && known)
+    *known = both;
+  else if (&of != &e && type && both.hi < type->length())
+    *type = type->withLength(both.hi);
+}
+
+void refine(const Expr &condition, bool holds, Scope &scope) {
+  if (condition.kind == Expr::Not)
+    return refine(*condition.args[0], !holds, scope);
+  if (condition.kind != Expr::Binary || hasEffect(condition))
+    return;
+  BinaryOp op = condition.binary;
+  const Expr &a = *condition.args[0], &b = *condition.args[1];
+  if (op == (holds ? BinaryOp::And : BinaryOp::Or)) {
+    refine(a, holds, scope);
+    refine(b, holds, scope);
+    return;
+  }
+  if (!a.type.is(Elem::I32))
+    return;
+  if (!holds)
+    op = op == BinaryOp::Lt   ? BinaryOp::Ge
+         : op == BinaryOp::Le ? BinaryOp::Gt
+         : op == BinaryOp::Gt ? BinaryOp::Le
+         : op == BinaryOp::Ge ? BinaryOp::Lt
+         : op == BinaryOp::Eq ? BinaryOp::Ne
+         : op == BinaryOp::Ne ? BinaryOp::Eq
+                              : op;
+  const Range x = a.range, y = b.range;
+  constexpr int64_t lo = INT32_MIN, hi = INT32_MAX;
+  switch (op) {
+  case BinaryOp::Lt:
+  case BinaryOp::Le: {
+    const int strict = op == BinaryOp::Lt;
+    narrow(a, {lo, y.hi - strict}, scope);
+    narrow(b, {x.lo + strict, hi}, scope);
+    return;
+  }
+  case BinaryOp::Gt:
+  case BinaryOp::Ge: {
+    const int strict = op == BinaryOp::Gt;
+    narrow(a, {y.lo + strict, hi}, scope);
+    narrow(b, {lo, x.hi - strict}, scope);
+    return;
+  }
+  case BinaryOp::Eq:
+    narrow(a, y, scope);
+    narrow(b, x, scope);
+    return;
+  default:
+    return;
+  }
+}
+
 int64_t asLength(int64_t most) { return most > mostCapacity ? Unbounded : std::max<int64_t>(0, most); }
 
 } // namespace megalith::sema

@@ -106,9 +106,52 @@ bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Red
   if (!arg)
     return true;
   ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
-  if (v)
-    into.with.emplace_back(name, v);
-  return v != nullptr;
+  if (!v || !checkSetting(*v, name, into.name))
+    return false;
+  into.with.emplace_back(name, v);
+  return true;
+}
+
+/// A setting is one that a request may have, as far as it is known here.
+bool Checker::checkSetting(const Expr &v, const std::string &name, const std::string &reducer) {
+  const auto c = evaluate(v);
+  const auto within = [&](bool good, const char *wanted, const std::string &found) {
+    if (!good)
+      diags.report(Diag::BadArgument, v.loc, name, reducer, fmt::format("{}, is {}", wanted, found));
+    return good;
+  };
+  if (name == "top_k")
+    return within(v.range.hi >= 0 && (!c || c->intValue >= 0), "0 (all) or above",
+                  c ? std::to_string(c->intValue) : fmt::format("at most {}", v.range.hi));
+  if (!c || v.type.elem != Elem::F32)
+    return true;
+  const double x = c->floatValue;
+  const std::string found = fmt::format("{}", static_cast<float>(x));
+  return name == "temperature" ? within(x >= 0, "0 or above", found)
+         : name == "top_p"     ? within(x > 0 && x <= 1, "above 0 and at most 1", found)
+         : name == "min_p"     ? within(x >= 0 && x <= 1, "from 0 to 1", found)
+                               : true;
+}
+
+/// A bound of rows as a reducer gets it: a negative one counts from the end of those that are served.
+static ExprRef rowBound(const ExprRef &bound, bool fromEnd) {
+  if (!fromEnd)
+    return bound;
+  const ExprRef most = intConst(INT32_MAX, bound->loc);
+  if (bound->kind == Expr::Const)
+    return bound->intValue < 0 ? bound : most; // 0 from the end is behind all rows
+  auto positive = make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)});
+  positive->binary = BinaryOp::Lt;
+  auto v = make(Expr::Select, bound->type, bound->loc, {positive, bound, most});
+  v->range = {bound->range.lo, INT32_MAX};
+  v->hiFromEnd = true; // it is one that counts from the end
+  return v;
+}
+
+void takeRowBounds(const Expr &rows, Reduction &into) {
+  for (int side : {0, 1})
+    if (const ExprRef &bound = rows.args[side + 1])
+      into.with.emplace_back(side ? "last" : "first", rowBound(bound, side ? rows.hiFromEnd : rows.loFromEnd));
 }
 
 /// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
@@ -174,15 +217,11 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     const ExprRef field = logits->kind == Expr::SeqSlice ? logits->args[0] : logits;
     r.kept = field->name;
     if (logits->kind == Expr::SeqSlice)
-      for (int side : {0, 1})
-        if (logits->args[side + 1])
-          r.with.emplace_back(side ? "last" : "first", logits->args[side + 1]);
+      takeRowBounds(*logits, r);
     r.with.emplace_back("kept", field);
   }
   if (logits->kind == Expr::LogitRows)
-    for (int side : {0, 1})
-      if (logits->args[side + 1])
-        r.with.emplace_back(side ? "last" : "first", logits->args[side + 1]);
+    takeRowBounds(*logits, r);
   // No effects: they would happen before the pass.
   Scope inner = scope;
   inner.noCalls = inner.noEffects = "what a reducer is given";
@@ -314,12 +353,13 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
     if (!bound)
       return nullptr;
   }
-  const bool loEnd = fromEnd(lo), hiEnd = fromEnd(hi);
+  const bool loEnd = lo && fromEnd(lo, *e.args[1]), hiEnd = hi && fromEnd(hi, *e.args[2]);
   int64_t capacity = base->type.capacity;
+  const int64_t least = hiEnd ? std::max<int64_t>(0, -hi->range.hi) : 0; // that the other bound leaves out
   if (loEnd) {
-    capacity = std::min(capacity, -lo->intValue - (hiEnd ? -hi->intValue : 0));
+    capacity = std::min(capacity, -lo->range.lo - least);
   } else {
-    const int64_t stop = hiEnd ? capacity + hi->intValue : hi ? std::min(capacity, hi->range.hi) : capacity;
+    const int64_t stop = hiEnd ? capacity - least : hi ? std::min(capacity, hi->range.hi) : capacity;
     capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
     if (lo && hi && !hiEnd)
       capacity = std::min(capacity, mostBetween(*lo, *hi));

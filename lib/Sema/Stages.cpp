@@ -13,7 +13,15 @@ struct UseWalk {
   std::map<std::string, SourceLoc> &reads;
   std::set<std::string> &assigned;
   bool &appends, &commits;
+  std::map<std::string, SourceLoc> &drafts;
+  std::set<std::string> &keeps;
   const std::function<bool(const std::string &)> &isModel;
+
+  /// Whether what is fed begins where the KV of the model ends, wherever that is.
+  static bool readsPool(const ast::Expr &e, const std::string &model) {
+    return (e.kind == ast::Expr::Path && (e.text == "kv." + model + ".len" || e.text == "kv." + model + ".lag")) ||
+           llvm::any_of(e.args, [&](const ast::ExprPtr &arg) { return arg && readsPool(*arg, model); });
+  }
 
   void expr(const ast::Expr &e, std::set<std::string> known) {
     if (e.kind == ast::Expr::Path && e.text.find('.') == std::string::npos && !known.count(e.text))
@@ -24,6 +32,10 @@ struct UseWalk {
       for (const auto &[name, arg] : e.named)
         draft |= name.text == "kv" && arg->text == "draft";
       commits |= !draft;
+      if (!draft)
+        keeps.insert(e.text);
+      else if (e.args.empty() || !readsPool(*e.args[0], e.text))
+        drafts.emplace(e.text, e.loc);
     }
     appends |= e.kind == ast::Expr::Call && e.text == "append";
     if (e.binder)
@@ -47,6 +59,8 @@ struct UseWalk {
         assigned.insert(s.target.text);
         known.insert(s.target.text);
       }
+      if (llvm::StringRef pool = s.target.text; pool.consume_front("kv.") && pool.consume_back(".keep"))
+        keeps.insert(pool.str());
       std::set<std::string> inside = known;
       if (s.kind == ast::Stmt::For)
         inside.insert(s.target.text);
@@ -74,7 +88,7 @@ void Checker::inferFields() {
   std::function<bool(const std::string &)> model = [&](const std::string &n) { return isModel(n); };
   for (const ast::StageDecl &stage : in.stages) {
     Uses &u = uses[&stage];
-    UseWalk walk{u.freeReads, u.assigned, u.appends, u.commits, model, {}};
+    UseWalk walk{u.freeReads, u.assigned, u.appends, u.commits, u.drafts, u.keeps, model, {}};
     for (const ast::ExprPtr &key : stage.order)
       walk.expr(*key, {});
     walk.block(stage.body, {});
@@ -164,6 +178,7 @@ void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   scope.kind = Scope::Stage;
   scope.stage = &stage;
   scope.locally = &locals;
+  here = &locals;
   checkAdmission(decl, stage, scope);
   findChanging(decl.body, {}, 0);
   checkBlock(decl.body, stage.body, scope);
@@ -172,6 +187,7 @@ void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   checkGoto(*decl.go, nullptr, stage, scope);
   reportUnused(locals, nullptr);
   declareVariables(stage);
+  here = nullptr;
 }
 
 /// Of a stage, or of `policy`: a name that nothing reads was meant to be one that keeps its value.
@@ -365,6 +381,11 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   reportUnknown(Diag::UnknownName, stmt.target.loc, text, commands);
 }
 
+static bool readsField(const Expr &e, const std::string &name) {
+  return (e.kind == Expr::FieldRead && e.name == name) ||
+         llvm::any_of(e.args, [&](const ExprRef &arg) { return arg && readsField(*arg, name); });
+}
+
 void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
   SourceLoc loc = stmt.values[0]->loc;
   v = convert(adopt(v, f.type), f.type.elem);
@@ -382,12 +403,22 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
     diags.report(Diag::DraftWindow, loc, f.name,
                  plural(holds, rows ? "row" : unit) + (f.type.table && !rows ? " a row" : ""),
                  has >= Unbounded ? "any number of them" : std::to_string(has));
+    if (const bool follows = scope.flows.count(f.name); scope.loops > 0 && !follows && readsField(*v, f.name))
+      diags.note(fmt::format("`{0}` may be full here: behind `- {0}: '[]'` in front of the loop, in the same stage and "
+                             "behind the last call, its length is followed",
+                             f.name));
+    else
+      noteBound(*v);
     diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
                                    "declare it below `request:`"
                                  : "declared here");
+    if (looksAhead)
+      flowsTo(f.name, *v, scope);
+    else
+      scope.flows.erase(f.name);
     return;
   }
-  scope.flows[f.name] = {v->type, v->range};
+  flowsTo(f.name, *v, scope);
   Stmt s;
   s.kind = Stmt::SetField;
   s.name = f.name;
@@ -410,7 +441,7 @@ void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, s
     return;
   }
   name.typed = true;
-  if (v && !hasRoom(v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc))
+  if (v && !hasRoom(v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc, v.get()))
     v = nullptr;
   if (!v) {
     if (!f)
@@ -496,7 +527,6 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   bool reserved = false, predefined = false;
 #define WORD(Word) reserved |= name == Word;
 #define FUNCTION(Id, Name, Params, Result, Text) reserved |= name == Name;
-#define OPEN_FUNCTION(Id, Name, Params, Result, Text)
 #define PREDEFINED(Id, Name, Type, Text) predefined |= name == Name;
 #include "megalith/Sema/Builtins.def"
   if (reserved || predefined) {
@@ -504,6 +534,8 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       diags.report(Diag::CannotAssign, loc, name, "a predefined name");
     else
       diags.report(Diag::ReservedName, loc, name, "a local");
+    unknown.insert(name); // its uses stay silent
+    check(*stmt.values[0], scope);
     return;
   }
 
@@ -549,7 +581,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   local.index = scope.locally->all.size();
   local.depth = scope.depth;
   local.bad = !v;
-  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append});
+  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append, false, v});
   const auto set = [&](const std::string &text, int index, const ExprRef &value) {
     Stmt s;
     s.kind = Stmt::SetLocal;
@@ -608,6 +640,17 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     else if (const auto c = v->type.is(Elem::I32) ? evaluate(*v) : std::nullopt)
       local.constant = fromConstant(*c, v->loc, /*literal=*/false);
     set(name, local.index, v);
+    // Constants that a condition or an index picks may be tokens, too: a second value, which lasts where it is read.
+    const ExprRef tokens = !local.list && !local.constant && v->type.elem == Elem::I32 ? convert(v, Elem::Token) : v;
+    if (scope.kind == Scope::Stage && tokens->type.elem == Elem::Token && v->type.elem == Elem::I32) {
+      auto twin = make(Expr::LocalRead, tokens->type, loc);
+      twin->index = static_cast<int>(scope.locally->all.size());
+      twin->name = name;
+      twin->pieces = tokens->pieces;
+      scope.locally->all.push_back({stmt.target, false, false, /*used=*/true, tokens});
+      set(name, twin->index, tokens);
+      local.constant = twin;
+    }
   }
   scope.locals[name] = local;
 }

@@ -157,6 +157,75 @@ void Checker::warnOfUnusedTransitions() {
   }
 }
 
+/// What the file declares, and nothing reads: it was meant to do something.
+void Checker::warnOfUnused() {
+  const auto unread = [&](const std::string &name) { return !used.count(name); };
+  const auto warn = [&](const char *verb, const char *what, const std::string &name, SourceLoc loc) {
+    diags.report(Diag::Unused, loc, verb, what, name);
+  };
+  for (const ast::ModelRef &m : in.models)
+    if (unread(m.name.text))
+      warn("calls", "model", m.name.text, m.name.loc);
+  for (const CheckedParam &p : out.params) {
+    bool reserved = false;
+#define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) reserved |= p.name == Name;
+#include "megalith/Sema/Builtins.def"
+    if (reserved || !unread(p.name))
+      continue;
+    warn("reads", "param", p.name, p.loc);
+    for (const auto &[name, text] : sets)
+      if (name == p.name)
+        diags.note(fmt::format("so `--set {}={}` changes nothing", name, text));
+  }
+  const auto progresses = [&](const std::string &name) {
+    return llvm::any_of(in.stages, [&](const ast::StageDecl &s) { return s.progress && s.progress->text == name; });
+  };
+  for (const CheckedField &f : out.fields)
+    if (!f.inferred && !f.local && unread(f.name) && !progresses(f.name))
+      warn("reads", "field", f.name, f.loc);
+  for (const CheckedInput &i : out.inputs)
+    if (unread(i.name))
+      warn("reads", "input", i.name, i.loc);
+  for (const CheckedPolicy &p : out.policies) {
+    if (unread(p.name)) {
+      warn("reads", "policy", p.name, p.loc);
+      continue;
+    }
+    for (const CheckedField &f : p.state)
+      if (unread(p.name + "." + f.name))
+        warn("reads", "state", p.name + "." + f.name, f.loc);
+    for (const CheckedOutput &o : p.outputs)
+      if (unread(p.name + "." + o.name))
+        warn("reads", "output", p.name + "." + o.name, o.loc);
+  }
+}
+
+/// Warns of a stage that runs again and again and feeds drafts behind a model's KV, where nothing ever keeps any.
+void Checker::warnOfLostDrafts() {
+  std::set<std::string> told;
+  for (const ast::StageDecl &stage : in.stages)
+    for (const auto &[model, loc] : uses[&stage].drafts)
+      for (const ast::Name &on : stage.on) {
+        std::set<std::string> behind;
+        for (const ast::Name &to : targets(stage))
+          behind.merge(reachableFrom(to.text));
+        if (!behind.count(on.text) || told.count(model))
+          continue;
+        behind.insert(on.text);
+        const bool kept = llvm::any_of(behind, [&](const std::string &name) {
+          auto it = stageOn.find(name);
+          return it != stageOn.end() && uses[it->second].keeps.count(model);
+        });
+        if (kept)
+          continue;
+        told.insert(model);
+        diags.report(Diag::DraftsLost, loc, model, on.text);
+        diags.note(fmt::format("`kv.{0}.len` stays where it is, and the next `{0}([last])` does not stand there any "
+                               "more; behind the `append` write `- kv.{0}.keep: len(tokens) - 1`",
+                               model));
+      }
+}
+
 /// The states that a request in `start` can come to, `start` among them.
 std::set<std::string> Checker::reachableFrom(const std::string &start) const {
   std::vector<std::string> work = {start};

@@ -139,7 +139,9 @@ bool ExprParser::parseFieldType(FieldDecl &field) {
       return false;
   }
   if (accept("in")) {
-    field.range = parseBinary(comparisonLevel + 1).expr;
+    field.range = parseConditional().expr;
+    if (!failed)
+      endWithChoice(field.range);
     if (!failed && field.range->kind != Expr::Range) {
       fail("`..` and the end of the range");
       diags.note("`in 0..16` allows the values from 0 to 15");
@@ -443,6 +445,7 @@ ExprParser::Tree ExprParser::parseArguments(Tree callee) {
     Tree argument = parseConditional();
     if (failed)
       return {};
+    endWithChoice(argument.expr);
     add(call, std::move(argument));
     if (call.expr->args.size() == 1 && isBinder(*call.expr->args.back()))
       parseBinderBody(call);
@@ -454,6 +457,20 @@ ExprParser::Tree ExprParser::parseArguments(Tree callee) {
 bool isBinder(const Expr &e) {
   return e.kind == Expr::Binary && e.text == "in" && e.args[0]->kind == Expr::Path &&
          !llvm::StringRef(e.args[0]->text).contains('.') && e.args[1]->kind == Expr::Range;
+}
+
+void endWithChoice(ExprPtr &e) {
+  if (e->kind != Expr::Conditional || !e->args[2])
+    return;
+  Expr &value = *e->args[0];
+  ExprPtr &range = isBinder(value) ? value.args[1] : e->args[0];
+  if (range->kind != Expr::Range)
+    return;
+  ExprPtr whole = std::move(e->args[0]);
+  ExprPtr &end = (whole->kind == Expr::Range ? whole : whole->args[1])->args[1];
+  e->args[0] = std::move(end);
+  end = std::move(e);
+  e = std::move(whole);
 }
 
 /// The call's first argument is `i in lo..hi`: it binds `i` in the second.

@@ -149,6 +149,10 @@ private:
     }
     checkKeys(keys, what, {"key", "default", "if_null"});
     requireKeys(keys, what, entry.key.loc, {"key"});
+    if (!key && fallback)
+      diags.note(fmt::format("a constant of your own has a key that no config.json has: `{}: {{key: my_{}, default: "
+                             "...}}`",
+                             entry.key.text, entry.key.text));
     if (const YamlNode *ifNull = find(keys, "if_null"))
       config.ifNull = readExpr(*ifNull, "`if_null` of " + what, "it is one constant");
     if (key)

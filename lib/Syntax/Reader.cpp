@@ -400,8 +400,12 @@ std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyVa
     stmt.kind = Stmt::For;
     checkKeys(entries, what, {"for", "do"});
     ExprPtr in = readExpr(*head.value, "`for`");
+    if (in)
+      endWithChoice(in);
     if (in && !isBinder(*in)) {
       diags.report(Diag::ExprSyntax, in->loc, "`i in a..b`", "another expression");
+      if (in->kind == Expr::Conditional)
+        diags.note("a choice in front of `..` stands in parentheses: `i in (a if c else b)..n`");
     } else if (in) {
       stmt.target = {in->args[0]->text, in->args[0]->loc};
       checkName(stmt.target, "a loop variable");

@@ -370,20 +370,29 @@ private:
     const auto last = lastSite.find(call.name);
     return last != lastSite.end() && last->second == call.get<attr::site>();
   }
+  /// The call before call k that a pass of the tick serves: none of a loop. `none` where there is none.
+  static constexpr size_t none = SIZE_MAX;
+  static size_t callBefore(const SplitStage &s, size_t k) {
+    while (k-- > 0)
+      if (s.calls[k].op == Op::Call && s.loops[k] < 0)
+        return k;
+    return none;
+  }
   /// The piece that a model's pass follows: the one that ends in its last call, or the first one of several such calls
-  /// in a row.
+  /// in a row. Loops between them have passes of their own.
   static size_t pieceOf(const SplitStage &s, size_t call) {
-    while (call > 0 && s.calls[call - 1].name == s.calls[call].name)
-      --call;
+    for (size_t before; (before = callBefore(s, call)) != none && s.calls[before].name == s.calls[call].name;)
+      call = before;
     return call;
   }
   /// Notes which pass each model's pass has to stand behind.
   void lastCalls(const SplitStage &s, const std::map<std::string, int64_t> &lastSite) {
     for (size_t k = 0; k < s.calls.size(); ++k)
-      if (const size_t piece = pieceOf(s, k); isLast(s.calls[k], lastSite)) {
+      if (s.loops[k] < 0 && isLast(s.calls[k], lastSite)) {
         fileOrder.push_back(s.calls[k].name);
-        if (piece > 0)
-          follows[s.calls[k].name] = s.calls[piece - 1].name;
+        const size_t before = callBefore(s, pieceOf(s, k));
+        if (before != none)
+          follows[s.calls[k].name] = s.calls[before].name;
       }
   }
   /// A stage may call `a`, then `b`, then `a` again, so that each pass would follow the other. The one whose last call

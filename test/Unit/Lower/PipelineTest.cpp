@@ -114,9 +114,9 @@ TEST(LowerPipeline, TiersTakeTheFirstThresholdThatIsReached) {
             R"(  policy @size {per = "request"} {
     policy.state @ema {init = 0.8, type = "f32"}
     policy.observe {
-      ^(%good : i32, %all : i32):
+      ^(%good : i32, %ran : i32):
       %k = const {value = 0.5} : f32
-      %0 = ratio(%good, %all) : f32
+      %0 = ratio(%good, %ran) : f32
       %1 = mul(%k, %0) : f32
       %k_1 = const {value = 1.0} : f32
       %k_2 = const {value = 0.5} : f32

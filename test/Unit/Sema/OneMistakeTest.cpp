@@ -29,7 +29,7 @@ const Edit mistakes[] = {
     {"state: {ema: f32 = 0.8}", "state: {ema: f32 = initial}"},
     {"state: {ema: f32 = 0.8}", "state: {ema: f23 = 0.8}"},
     {"state: {ema: f32 = 0.8}", "state: {ena: f32 = 0.8}"},
-    {"observe(good, all)", "observe(god, all)"},
+    {"observe(good, ran)", "observe(god, ran)"},
     {"width: tiers", "wdth: tiers"},
     {"  size:", "  siz:"},
     {"  VERIFY: {slot", "  VERFY: {slot"},
@@ -154,7 +154,7 @@ TEST(OneMistake, NothingForbiddenIsSuggested) {
   for (const Edit &edit : {Edit{"DONE if finished else VERIFY", "FAILD if finished else VERIFY"},
                            Edit{"next: [VERIFY, DONE]", "next: [VERIFY, FAILD]"}, Edit{"on: COMMIT", "on: DOME"},
                            Edit{"width: tiers(", "width: targt("},
-                           Edit{"rate * ratio(good, all)", "rate * apend(good)"}, Edit{"block: 4", "block: ln(4)"}}) {
+                           Edit{"rate * ratio(good, ran)", "rate * apend(good)"}, Edit{"block: 4", "block: ln(4)"}}) {
     const Check c = check({edit});
     EXPECT_FALSE(c.pipeline);
     EXPECT_EQ(c.messages.find("did you mean"), std::string::npos) << c.messages;

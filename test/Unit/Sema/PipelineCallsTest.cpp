@@ -284,6 +284,6 @@ TEST(PipelineCalls, KeptPath) {
   EXPECT_EQ(message("path=map(i in 0..2, i), 1"),
             "p.yaml:50:49: error: expected a named value `name=value`, found `1` [expr-syntax]");
   const std::string text =
-      check({{"size.observe: accepted, len(draft)", "size.observe: accepted, all=len(draft)"}}).messages;
-  EXPECT_NE(text.find("`size.observe` has no argument `all`"), std::string::npos) << text;
+      check({{"size.observe: accepted, len(draft)", "size.observe: accepted, ran=len(draft)"}}).messages;
+  EXPECT_NE(text.find("`size.observe` has no argument `ran`"), std::string::npos) << text;
 }

@@ -21,7 +21,7 @@ static const std::string draft = "ngram_lookup(tokens, width=min(size.width, bud
 TEST(PipelineInputs, HaveTypesRangesAndDefaults) {
   Check c = with("tenant: i32 in -1..block * 4 = input(block - 4)\n  text: token[16384] = input\n"
                  "  few: token[4] = input([block, 7])\n  none_: token[4] = input([])\n  share: f32 = input(1)\n"
-                 "  eager: bool = input(true)\n  mark: token = input(block)\n  any: i32 = input\n"
+                 "  eager: bool = input(true)\n  mark: token = input(block)\n  own: i32 = input\n"
                  "  rates: f32[3] = input([1, 0.5])\n  flags: bool[9] = input([true])\n  left: i32[2] = input(pair)\n"
                  "  stops: token[2] = input(pair)",
                  {{"  block: 4\n", "  block: 4\n  pair: '[3, 4]'\n"}});

@@ -55,8 +55,11 @@ TEST(PipelineNumbers, AConstantCountsFromTheEnd) {
         << bound;
   EXPECT_EQ(said("- draft: draft[-2147483648:]"), "");
   EXPECT_NE(said("- draft: tokens[-block - 1:]"), "");
-  // A computed bound is clamped to 0.
+  // What is written with a minus counts from the end, whatever it is; another computed bound is clamped to 0.
+  EXPECT_EQ(said("- draft: tokens[-clamp(accepted, 0, 4):]"), "");
+  EXPECT_EQ(said("- draft: tokens[-0:]"), "");
   EXPECT_NE(said("- draft: tokens[-accepted:]").find("[draft-window]"), std::string::npos);
+  EXPECT_NE(said("- draft: tokens[accepted - 4:]").find("[draft-window]"), std::string::npos);
 }
 
 TEST(PipelineNumbers, AConstantIsATokenWhereOneIsNeeded) {

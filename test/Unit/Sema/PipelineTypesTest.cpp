@@ -67,7 +67,7 @@ TEST(PipelineTypes, ParamIsNotWidened) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages,
             R"(p.yaml:25:20: error: `*` needs two i32 or two f32, found i32 and f32 [operand-types]
-   25 |       - ema: block * ratio(good, all) + (1 - rate) * ema
+   25 |       - ema: block * ratio(good, ran) + (1 - rate) * ema
       |                    ^
 note: nothing is converted silently: write `f32(block)`
 )");
@@ -105,7 +105,7 @@ note: did you mean `ngram_lookup`?
 }
 
 TEST(PipelineTypes, TooFewArguments) {
-  Check c = check({{"ratio(good, all)", "ratio(good)"}});
+  Check c = check({{"ratio(good, ran)", "ratio(good)"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages, R"(p.yaml:25:21: error: `ratio` takes 2 arguments, found 1 [argument-count]
    25 |       - ema: rate * ratio(good) + (1 - rate) * ema
@@ -187,6 +187,7 @@ TEST(PipelineTypes, CallInIf) {
             R"(p.yaml:46:13: error: a call of `target` cannot stand in an `if` [effect-not-allowed]
    46 |           - target([last], keep=none)
       |             ^~~~~~
+note: let it stand outside, and feed nothing where it is not wanted: `target([last] if c else [])` has no rows then
 )");
 }
 
@@ -197,6 +198,7 @@ TEST(PipelineTypes, CallInPrefixWhile) {
             R"(p.yaml:43:59: error: a call of `target` cannot stand in `prefix_while` [effect-not-allowed]
    43 |       - accepted: prefix_while(i in 0..len(draft), argmax(target([last]))[0] == best[i])
       |                                                           ^~~~~~
+note: call it above, for all at once: `best: argmax(target(s, kv=draft))`, and read `best[i]` here
 )");
 }
 
@@ -239,6 +241,7 @@ TEST(PipelineTypes, PolicyPerPool) {
             R"(p.yaml:23:10: error: `per: pool` is not supported yet; use `per: request` [unsupported]
    23 |     per: pool
       |          ^~~~
+note: a policy has one state for each request. What differs from group to group is an input, which each request brings: `group: i32 in 0..4 = input(0)`, and `level[group]` of a param that is a list
 )");
 }
 

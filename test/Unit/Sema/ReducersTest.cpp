@@ -21,8 +21,8 @@ TEST(Reducers, SeveralReadOneCall) {
       - p: prob(l, draft, sampling)
       - h: entropy(l[1:], temperature=0.5, top_k=3)
       - again: sample(l, sampling, noise=1)
-      - top: max_prob(l[-1:])
-      - trace: p[0] + h[0] + top[0] if again[0] == best[0] else logsumexp(l)[0])");
+      - pmx: max_prob(l[-1:])
+      - trace: p[0] + h[0] + pmx[0] if again[0] == best[0] else logsumexp(l)[0])");
   ASSERT_TRUE(c.pipeline) << c.messages;
   const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
   ASSERT_EQ(call.kind, sema::Expr::ModelCall);
