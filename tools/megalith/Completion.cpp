@@ -81,10 +81,11 @@ std::string bashScript() {
       else
         values += of + "kind= ;;\n";
     }
-    options += fmt::format("    {}) options='{} --color= --help' operands='{}' ;;\n", name, list.substr(list.empty() ? 0 : 1),
-                           takesPipeline(command)               ? fmt::format("{}", fmt::join(pipelineNames(), " "))
-                           : command.sub == &completionSub() ? "bash zsh man"
-                                                                : "");
+    options +=
+        fmt::format("    {}) options='{} --color= --help' operands='{}' ;;\n", name, list.substr(list.empty() ? 0 : 1),
+                    takesPipeline(command)            ? fmt::format("{}", fmt::join(pipelineNames(), " "))
+                    : command.sub == &completionSub() ? "bash zsh man"
+                                                      : "");
   }
   return filled(R"(# Completion of megalith for bash; made by `megalith completion bash`.
 _megalith() {
@@ -141,7 +142,9 @@ complete -F _megalith megalith
 std::string zshText(StringRef text) {
   std::string out;
   for (char c : text)
-    out += c == '\'' ? std::string("'\\''") : StringRef(":[]\\").contains(c) ? std::string("\\") + c : std::string(1, c);
+    out += c == '\''                        ? std::string("'\\''")
+           : StringRef(":[]\\").contains(c) ? std::string("\\") + c
+                                            : std::string(1, c);
   return out;
 }
 
@@ -154,13 +157,16 @@ std::string zshScript() {
     for (const KnownOption *known : optionsOf(*command.sub)) {
       const bool isLetter = known->option->ArgStr.size() == 1;
       cases += fmt::format("        '{}{}{}[{}]", known->isList ? "*" : "", dashed(*known),
-                           known->isFlag ? "" : isLetter ? "+" : "=", zshText(known->option->HelpStr));
+                           known->isFlag ? ""
+                           : isLetter    ? "+"
+                                         : "=",
+                           zshText(known->option->HelpStr));
       if (!known->isFlag)
         cases += ":" + zshText(known->option->ValueStr.empty() ? "value" : known->option->ValueStr) + ":" +
-                 (!known->values.empty()                  ? fmt::format("({})", fmt::join(known->values, " "))
-                  : operandOf(*known) == Operand::Folder  ? "_files -/"
-                  : operandOf(*known) == Operand::File    ? "_files"
-                                                          : " ");
+                 (!known->values.empty()                 ? fmt::format("({})", fmt::join(known->values, " "))
+                  : operandOf(*known) == Operand::Folder ? "_files -/"
+                  : operandOf(*known) == Operand::File   ? "_files"
+                                                         : " ");
       cases += "' \\\n";
     }
     cases += "        '--color=[Colours of messages]:when:(auto always never)' '(-h --help)'{-h,--help}'[Help]'";
@@ -170,7 +176,8 @@ std::string zshScript() {
       cases += " \\\n        ':what:(bash zsh man)'";
     cases += " ;;\n";
   }
-  return filled(R"(#compdef megalith
+  return filled(
+      R"(#compdef megalith
 # Completion of megalith for zsh; made by `megalith completion zsh`.
 _megalith_pipelines() {
   _alternative 'names:pipeline:(@PIPELINES@)' 'files:file:_files -g "*.yaml"'
@@ -197,9 +204,7 @@ else
   compdef _megalith megalith
 fi
 )",
-                {{"@NAMES@", names},
-                 {"@CASES@", cases},
-                 {"@PIPELINES@", fmt::format("{}", fmt::join(pipelineNames(), " "))}});
+      {{"@NAMES@", names}, {"@CASES@", cases}, {"@PIPELINES@", fmt::format("{}", fmt::join(pipelineNames(), " "))}});
 }
 
 //===----------------------------------------------------------------------===//

@@ -76,14 +76,14 @@ std::string examplesText(StringRef examples, size_t width) {
     StringRef line;
     std::tie(line, examples) = examples.split('\n');
     const bool isCommand = !line.starts_with("  ");
-    out += (isCommand ? "  " : "      ") +
-           wrapped(line.ltrim(), isCommand ? 2 : 6, 6, width, isCommand ? " \\" : "");
+    out += (isCommand ? "  " : "      ") + wrapped(line.ltrim(), isCommand ? 2 : 6, 6, width, isCommand ? " \\" : "");
   }
   return out;
 }
 
-constexpr const char *colorHelp = "Colours of messages: auto (default; on a terminal, unless NO_COLOR is set or TERM is "
-                                  "dumb), always or never";
+constexpr const char *colorHelp =
+    "Colours of messages: auto (default; on a terminal, unless NO_COLOR is set or TERM is "
+    "dumb), always or never";
 
 } // namespace
 
@@ -108,8 +108,8 @@ std::string commandHelp(const Command &command, unsigned width) {
   std::string out = wrapped(command.sub->getDescription().str() + ".", 0, 0, width);
   out += "\nUSAGE: " + usageLine(command) + "\n\nOPTIONS:\n";
   for (const KnownOption *known : optionsOf(*command.sub)) {
-    const std::string help = known->option->HelpStr.str() +
-                             (known->option->getNumOccurrencesFlag() == cl::Required ? ". Required" : "");
+    const std::string help =
+        known->option->HelpStr.str() + (known->option->getNumOccurrencesFlag() == cl::Required ? ". Required" : "");
     out += entry(optionForm(*known), help, 2, column, width);
     for (size_t i = 0; i < known->values.size(); ++i)
       out += entry("  =" + known->values[i], known->valueHelp[i], 2, column, width);
