@@ -7,6 +7,7 @@ import sys
 import threading
 
 pipeline, model = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # who runs tests may ignore it, and it would stay ignored
 short = {"id": "short", "tokens": [73, 110], "max_new_tokens": 2}
 long = [{"id": i, "tokens": [73, 110], "max_new_tokens": 2000, "eos": []} for i in range(3)]
 for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
