@@ -299,6 +299,8 @@ constexpr int kLiveSlotWords = 5;
 
 /// Words of LaunchParams::sync.
 constexpr int kSyncWords = 160;
+/// Of these the one that is not 0 when the kernel shall stop; the host may set it, too.
+constexpr int kStopWord = 32;
 
 /// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
 /// multiple of 16: the kernel loads both at once.

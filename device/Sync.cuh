@@ -6,7 +6,7 @@ namespace megalith::device {
 /// Words of LaunchParams::sync. Each stands in its own 128-byte line.
 enum SyncWord {
   kGridArrivals = 0, ///< of CTAs, at edges and at the ends of passes
-  kStopFlag = 32,
+  kStopFlag = abi::kStopWord,
   kPassesLeft = 64, ///< passes that all CTAs have left
   kTicksAlone = 96, ///< the last tick that had no rows
   kAsksThere = 128  ///< passes whose asks are there; of pipelines that have some

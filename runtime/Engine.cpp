@@ -4,8 +4,11 @@
 #include "runtime/UnitFacts.h"
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <iterator>
+#include <mutex>
+#include <thread>
 
 namespace megalith::runtime {
 
@@ -198,6 +201,87 @@ Outcome<std::vector<DeviceBuffer>> Engine::placeAll(LaunchImage &image) {
   return memories;
 }
 
+/// A thread that asks whether a run shall end, while the host waits for the kernel. Then it copies the requests as they
+/// are, lets the kernel come to a later tick, and asks it to stop as its watchdog does.
+class Engine::Interrupter {
+public:
+  static Outcome<std::unique_ptr<Interrupter>> start(Engine &engine, const LaunchImage &image,
+                                                     const std::vector<DeviceBuffer> &memories) {
+    auto stream = Stream::create(engine.device.driver());
+    if (!stream)
+      return stream.error;
+    return std::unique_ptr<Interrupter>(new Interrupter(engine, image, memories, std::move(*stream.value)));
+  }
+
+  /// Behind the end of the kernel. What was copied; null when nobody wanted the end.
+  const std::vector<char> *finish() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      ended = true;
+    }
+    wakes.notify_all();
+    if (thread.joinable())
+      thread.join();
+    return stopped ? &before : nullptr;
+  }
+
+  ~Interrupter() { finish(); }
+
+private:
+  Interrupter(Engine &engine, const LaunchImage &image, const std::vector<DeviceBuffer> &memories, Stream stream)
+      : engine(engine), image(image), memories(memories), stream(std::move(stream)), thread([this] { watch(); }) {}
+
+  Engine &engine;
+  const LaunchImage &image;
+  const std::vector<DeviceBuffer> &memories;
+  Stream stream;
+  std::vector<char> before;
+  bool stopped = false;
+  std::mutex mutex;
+  std::condition_variable wakes;
+  bool ended = false;
+  std::thread thread; ///< last: it uses the others
+
+  /// Whether the kernel ended meanwhile.
+  bool pause(std::chrono::milliseconds time) {
+    std::unique_lock<std::mutex> lock(mutex);
+    return wakes.wait_for(lock, time, [this] { return ended; });
+  }
+
+  const DeviceBuffer &memory(size_t member) const { return memories[image.indexOf(member)]; }
+
+  void watch() {
+    do {
+      if (pause(std::chrono::milliseconds(20)))
+        return;
+    } while (!image.options().interrupt.asked());
+    if (engine.device.makeCurrent() || !copyRequests())
+      return;
+    // A thread of the kernel may have been about to write what was copied as it was before.
+    const auto tick = tickOf();
+    for (int i = 0; i < 200 && tick && tickOf() < *tick + 2; ++i)
+      if (pause(std::chrono::milliseconds(10)))
+        break;
+    const Driver &driver = engine.device.driver();
+    const CUdeviceptr flag = memory(offsetof(abi::HostParams, sync)).address() + abi::kStopWord * sizeof(unsigned);
+    stopped =
+        !driver.check("cuMemsetD32Async", driver.cuMemsetD32Async(flag, 1, 1, stream.get())) && !stream.synchronize();
+  }
+
+  bool copyRequests() {
+    const size_t index = image.indexOf(offsetof(abi::HostParams, requests));
+    before.resize(image.buffers[index].bytes);
+    return !memories[index].copyTo(stream, before.data(), before.size()) && !stream.synchronize();
+  }
+
+  std::optional<int64_t> tickOf() {
+    abi::Stats stats;
+    if (memory(offsetof(abi::HostParams, stats)).copyTo(stream, &stats, sizeof stats) || stream.synchronize())
+      return std::nullopt;
+    return stats.ticks;
+  }
+};
+
 Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, const RunOptions &options) {
   const Driver &driver = device.driver();
   auto image = LaunchImage::build(info, requests, options);
@@ -214,6 +298,13 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return start.error;
   if (!end)
     return end.error;
+  std::unique_ptr<Interrupter> interrupter;
+  if (options.interrupt.asked) {
+    auto started = Interrupter::start(*this, *image, memories);
+    if (!started)
+      return started.error;
+    interrupter = std::move(*started.value);
+  }
   const HostCalls before = Driver::calls();
   TRY(start->record(*stream));
   const auto launches = launchAll(*image, memories);
@@ -233,12 +324,13 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   TRY(stream->synchronize());
   const HostCalls calls = Driver::calls() - before;
   wait.reset();
+  const std::vector<char> *ended = interrupter ? interrupter->finish() : nullptr;
 
   const HostRange range(HostStep::Results);
   auto ms = end->millisecondsSince(*start);
   if (!ms)
     return ms.error;
-  auto out = image->outcome();
+  auto out = image->outcome(ended);
   if (out) {
     out->kernelMs = *ms;
     out->launches = *launches;

@@ -55,6 +55,7 @@ public:
   Outcome<double> readBandwidth();
 
 private:
+  class Interrupter;
   Engine(Device &device) : device(device) {}
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);

@@ -434,10 +434,13 @@ std::optional<RunOutcome::Stop> stopOf(const Manifest &m, const abi::StopRecord 
   return RunOutcome::Stop{stop.cta, stop.edge, stop.tick, edge ? edge->name : "", edge ? edge->place : ""};
 }
 
+static bool hasEnded(const abi::RequestHeader &header, const Manifest &m) {
+  return header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
+}
+
 /// How it ended. `hasHost`: requests may not have arrived.
 static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Manifest &m, bool hasHost) {
-  const bool terminal =
-      header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
+  const bool terminal = hasEnded(header, m);
   const bool arrived = header.state >= 0 || !hasHost;
   r.state = m.stateName(arrived ? header.state : static_cast<unsigned>(m.initialState));
   r.finish = finishOf(faultName(static_cast<unsigned>(header.fault)), terminal, header.eosSeen,
@@ -452,9 +455,10 @@ TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header) {
   return r;
 }
 
-Outcome<RunOutcome> LaunchImage::outcome() const {
+Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const {
   const Manifest &m = *manifest;
   RunOutcome out = counts();
+  out.interrupted = before;
   for (size_t i = 0; i < m.metrics.size(); ++i)
     out.metrics[m.metrics[i]] = RESULT(long long, metrics)[i];
   out.stop = stopOf(m, *RESULT(abi::StopRecord, stop));
@@ -472,6 +476,8 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
     r.tokens.assign(first, first + generated);
     setEnd(r, header, m, RESULT(abi::HostSide, host) != nullptr);
+    if (before && !hasEnded(*reinterpret_cast<const abi::RequestHeader *>(before->data() + i * m.requestBytes), m))
+      r.finish = "limit";
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows, header.callCount});
     out.times.push_back(timesOf(i, generated));
@@ -484,7 +490,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
         out.logits.back().insert(out.logits.back().end(), row, row + vocab);
     }
   }
-  if (how.trace) {
+  if (how.trace && !before) {
     const long long words = std::clamp<long long>(RESULT(abi::Stats, stats)->traceWords, 0, params.traceCapacity);
     auto trace = decodeTrace(m, RESULT(unsigned, trace), static_cast<size_t>(words));
     if (!trace)
@@ -495,7 +501,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     out.trace.requests = out.requests;
     out.trace.metrics = out.metrics;
   }
-  if (how.replay)
+  if (how.replay && !before)
     readRowLogits(out);
   readTimes(out);
   return out;

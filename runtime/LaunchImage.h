@@ -61,7 +61,9 @@ public:
   const RunOptions &options() const { return how; }
 
   /// Reads the results, but for `kernelMs`. `trace-device` when the trace is torn.
-  Outcome<RunOutcome> outcome() const;
+  /// `before`: of a launch that was ended in the middle of a tick, the requests' memory an earlier tick ago. Those that
+  /// had ended by then are as they were.
+  Outcome<RunOutcome> outcome(const std::vector<char> *before = nullptr) const;
   /// Whether the launch ended at its number of ticks, and another one goes on.
   bool unfinished() const;
   /// Whether the next one starts with the buffers of renewedMembers() as they were before the first.

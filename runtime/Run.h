@@ -6,12 +6,19 @@
 #include "megalith/Checkpoint/Trace.h"
 #include "megalith/HostLoop.h"
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace megalith::runtime {
+
+/// Asked often, on any thread: whether the run shall end now. It makes no difference to what is run.
+struct Interrupt {
+  std::function<bool()> asked = nullptr;
+  bool operator==(const Interrupt &) const { return true; }
+};
 
 struct RunOptions {
   int64_t maxTicks = 0;                 ///< 0 = no limit
@@ -39,6 +46,7 @@ struct RunOptions {
   int64_t kvInPlace = 0;
   int64_t tickRecords = 0; ///< room for so many; 0: none are kept
   int64_t stampTicks = 0;  ///< of a kernel with stamps: keep those of the last so many ticks
+  Interrupt interrupt;
   bool operator==(const RunOptions &) const = default;
 };
 
@@ -86,6 +94,7 @@ struct RunOutcome {
   HostCalls calls;      ///< on a GPU
   uint64_t begin = 0;   ///< of the run, nanoseconds of the device's clock
   double kernelMs = 0;
+  bool interrupted = false; ///< requests that had not ended are `limit`, and there is no trace
   /// Of each tick, and one more of the end; as many as there was room for.
   struct TickRecord {
     uint64_t begin;                                   ///< nanoseconds of the device's clock

@@ -46,11 +46,11 @@ public:
   Expected(Messages errors) : why(std::move(errors)) {}
 
   explicit operator bool() const { return held.has_value(); }
-  /// Only when there is one.
-  T &operator*() { return *held; }
-  const T &operator*() const { return *held; }
-  T *operator->() { return &*held; }
-  const T *operator->() const { return &*held; }
+  /// Only when there is one: else the process ends with the messages.
+  T &operator*() { return check(), *held; }
+  const T &operator*() const { return check(), *held; }
+  T *operator->() { return check(), &*held; }
+  const T *operator->() const { return check(), &*held; }
 
   /// Empty when there is a value.
   const Messages &errors() const { return why; }
@@ -58,6 +58,11 @@ public:
 private:
   std::optional<T> held;
   Messages why;
+
+  void check() const {
+    if (!held)
+      endWithoutValue(why);
+  }
 };
 
 /// What a function without a result returns.
@@ -361,9 +366,10 @@ struct Results {
   std::vector<RequestResult> requests; ///< in the order in which they were submitted
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
-  int64_t launches = 0;    ///< of the kernel
-  HostCalls calls;         ///< on a GPU
-  double milliseconds = 0; ///< on a GPU of the kernel
+  int64_t launches = 0;     ///< of the kernel
+  HostCalls calls;          ///< on a GPU
+  double milliseconds = 0;  ///< on a GPU of the kernel
+  bool interrupted = false; ///< SessionOptions::interrupted ended it
   /// Milliseconds since the run began, at which each tick began, and one more of its end; when wanted. Of the ticks
   /// that there was room for.
   std::vector<double> tickTimes;
@@ -395,6 +401,9 @@ struct SessionOptions {
   bool tickTimes = false;      ///< give Results::tickTimes; on a GPU only
   bool logits = false;         ///< give RequestResult::logits
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
+  /// Asked often while the session runs, perhaps on another thread. `true` ends it: requests that have not ended by
+  /// then are `limit`, and there is no trace.
+  std::function<bool()> interrupted = nullptr;
 
   // --- to check the kernel itself (docs/running.md)
   unsigned repeat = 1;                       ///< runs; tokens, logits, traces and KV must be equal bit for bit
@@ -417,7 +426,7 @@ struct SessionOptions {
 ///   submit    before start() or run(). Behind it: the error `session-started`
 ///   poll      while the kernel runs it has no news; all tokens come when it has ended
 ///   stop      says that no more requests come, and waits until all have ended. Nothing
-///             ends a request early but `maxTicks` and the watchdog
+///             ends a request early but `maxTicks`, `interrupted` and the watchdog
 ///
 /// A kernel has one running session at a time (`kernel-busy`).
 class MEGALITH_API Session {

@@ -42,11 +42,18 @@ struct MEGALITH_API Messages {
   unsigned moreErrors = 0, moreWarnings = 0;
 
   bool hasErrors() const;
+  bool empty() const { return list.empty(); }
+  size_t size() const { return list.size(); }
+  std::vector<Error>::const_iterator begin() const { return list.begin(); }
+  std::vector<Error>::const_iterator end() const { return list.end(); }
   /// The first error; an Error of kind "" when there is none.
   Error first() const;
   /// All of them as `megalith` prints them.
   std::string text() const;
 };
+
+/// Ends the process with these messages: somebody used the value of an Expected that has none.
+[[noreturn]] MEGALITH_API void endWithoutValue(const Messages &why);
 
 } // namespace megalith
 #endif

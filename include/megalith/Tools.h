@@ -12,6 +12,9 @@
 
 namespace megalith::tools {
 
+/// Paths of the pipelines that come with this version, by their names.
+std::map<std::string, std::string> shippedPipelines();
+
 //===----------------------------------------------------------------------===//
 // Inputs of tests
 //===----------------------------------------------------------------------===//

@@ -64,6 +64,7 @@ runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::
   out.watchdogSeconds = options.watchdogSeconds;
   out.oracleDrafts = options.drafts;
   out.corruptions = options.corruptions;
+  out.interrupt.asked = options.interrupted;
   return out;
 }
 
@@ -96,6 +97,8 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
     tell(options.progress, "");
     if (!outcome)
       return std::nullopt;
+    if (outcome->interrupted)
+      return first ? std::move(first) : std::move(outcome);
     if (outcome->traceDropped)
       diags.report(Diag::TraceDropped, {}, outcome->traceDropped);
     if (outcome->stop) {

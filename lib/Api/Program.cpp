@@ -23,6 +23,8 @@ Messages api::caught(const char *what) {
              : failure(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
 }
 
+std::map<std::string, std::string> tools::shippedPipelines() { return driver::shippedPipelines(); }
+
 driver::CompileOptions api::compileOptions(const ProgramOptions &options) {
   driver::CompileOptions out;
   out.file = options.file;

@@ -56,6 +56,7 @@ static reference::Options optionsFor(const SessionOptions &options) {
   out.hashKv = options.kvHash || options.repeat > 1;
   out.oracleDrafts = options.drafts;
   out.corruptions = options.corruptions;
+  out.interrupted = options.interrupted;
   out.progress = [&options](const reference::Progress &p) {
     tell(options.progress, fmt::format("reference executor: tick {}, {} rows, {} of {} requests done", p.ticks, p.rows,
                                        p.finished, p.requests));
@@ -84,6 +85,7 @@ static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   out.ticks = result.ticks;
   out.passes = result.passes;
   out.rows = result.rows;
+  out.interrupted = result.interrupted;
   return out;
 }
 
@@ -114,13 +116,16 @@ std::optional<runtime::RunOutcome> executeOnReference(const Program::State &prog
       diags.report(Diag::ExecutorError, {}, result.error);
       return std::nullopt;
     }
-    if (i == 1)
+    if (i == 1 && !result.interrupted)
       reportReplay(result.mismatches, result.replayDifference, "the reference", diags);
     runtime::RunOutcome outcome = outcomeOf(std::move(result));
     outcome.kernelMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const bool isLast = outcome.interrupted;
     if (!first)
       first = std::move(outcome);
-    else if (!checkRepeat(*first, outcome, i, diags))
+    else if (!isLast && !checkRepeat(*first, outcome, i, diags))
+      break;
+    if (isLast)
       break;
   }
   return first;

@@ -301,7 +301,7 @@ Expected<Results> Session::results() {
     const runtime::HostRange range(runtime::HostStep::Results);
     runtime::RunOutcome &outcome = *s.outcome;
     Results out;
-    if (s.options.trace) {
+    if (s.options.trace && !outcome.interrupted) {
       outcome.trace.synthetic = s.options.synthetic;
       outcome.trace.accepted = s.kernel->program->compiled.accepted();
       if (!s.options.kvHash) // `repeat` and schedules take the hashes only to compare them
@@ -329,6 +329,7 @@ Expected<Results> Session::results() {
     out.launches = s.kernel->device == Device::Reference ? 0 : outcome.launches;
     out.calls = outcome.calls;
     out.milliseconds = outcome.kernelMs;
+    out.interrupted = outcome.interrupted;
     for (const runtime::RunOutcome::TickRecord &tick : outcome.tickRecords)
       out.tickTimes.push_back(double(tick.begin - std::min(tick.begin, outcome.begin)) * 1e-6);
     out.messages = s.messages;

@@ -28,6 +28,23 @@ static std::optional<CheckpointError> parseObject(std::string_view text, JsonSou
   return std::nullopt;
 }
 
+/// `owner/name`, and neither is here: how to get what a hub has by this name. Else empty.
+static std::string hubAdvice(const std::string &dir) {
+  const size_t slash = dir.find('/');
+  struct stat status;
+  if (slash == std::string::npos || slash == 0 || slash + 1 == dir.size() || dir[0] == '.' || dir[0] == '~' ||
+      dir.find('/', slash + 1) != std::string::npos ||
+      dir.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") !=
+          std::string::npos ||
+      dir.ends_with(".json") || stat(dir.substr(0, slash).c_str(), &status) == 0)
+    return "";
+  const std::string name = dir.substr(slash + 1);
+  return fmt::format(
+      "there is no such folder. If it is a name of a hub, download it first, `hf download {} --local-dir "
+      "{}`, and give the folder `{}`",
+      dir, name, name);
+}
+
 Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   struct stat given;
   const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
@@ -40,6 +57,8 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   if (!config) {
     if (Mistaken mistaken = mistakenFolder(dir); !isFile && !mistaken.advice.empty())
       return CheckpointError{"config-missing", "there is no config.json, and " + mistaken.advice, mistaken.path};
+    if (std::string advice = hubAdvice(dir); !advice.empty())
+      return CheckpointError{"config-missing", std::move(advice), dir};
     return CheckpointError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason),
                            path};
   }

@@ -152,7 +152,8 @@ std::optional<CheckpointError> LineReader::readPrompt() {
     if (!Options.byteVocabulary)
       return fail("request-key",
                   fmt::format("request `{}`: `text` needs a model whose "
-                              "vocabulary is bytes; give `tokens`",
+                              "vocabulary is bytes; give `tokens`. The Python package has the tokenizers of others: "
+                              "`python -m megalith chat`, `megalith-serve`, `megalith.text`",
                               shownId()),
                   key);
     if (!text->is_string())

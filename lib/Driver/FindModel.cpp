@@ -24,15 +24,16 @@ static std::string joined(llvm::StringRef folder, llvm::StringRef name) {
   return std::string(result);
 }
 
-/// What was installed: its place beside the program, or beside the library. The first one when there is none.
-static std::string shareFolder() {
+/// The folder `name` of what was installed: its place beside the program, or beside the library. The first one when
+/// there is none.
+static std::string shareFolder(llvm::StringRef name) {
   const std::string code = os::codePath();
   if (code.empty())
     return "";
   std::string first;
   for (const char *way : {MEGALITH_SHARE_OF_PROGRAM, MEGALITH_SHARE_OF_LIBRARY}) {
     llvm::SmallString<256> folder(path::parent_path(code));
-    path::append(folder, way, "models");
+    path::append(folder, way, name);
     path::remove_dots(folder, /*remove_dot_dot=*/true); // codePath() has no links
     if (fs::is_directory(folder))
       return std::string(folder);
@@ -42,13 +43,22 @@ static std::string shareFolder() {
   return first;
 }
 
+std::map<std::string, std::string> shippedPipelines() {
+  std::map<std::string, std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator it(shareFolder("pipelines"), error), end; !error && it != end; it.increment(error))
+    if (path::extension(it->path()) == ".yaml")
+      found.emplace(path::stem(it->path()).str(), it->path());
+  return found;
+}
+
 std::vector<Place> placesOf(const std::string &pipeline) {
   std::vector<Place> places;
   if (!pipeline.empty()) {
     const llvm::StringRef folder = path::parent_path(pipeline);
     places.push_back({Place::Pipeline, {folder.str(), joined(folder, "models")}});
   }
-  if (std::string share = shareFolder(); !share.empty())
+  if (std::string share = shareFolder("models"); !share.empty())
     places.push_back({Place::Share, {std::move(share)}});
   const char *given = std::getenv(environment);
   llvm::SmallVector<llvm::StringRef> folders;

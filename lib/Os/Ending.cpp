@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -58,6 +59,11 @@ sigset_t watched;
 
 /// What a handler, or endNow(), asks of that thread by the signal `wake`.
 std::atomic<int> askedStatus = -1, askedSignal = 0;
+
+/// deferInterrupt() was called, and no signal came since; which one came then.
+std::atomic<bool> defers = false;
+std::atomic<int> came = 0;
+
 int wake() { return SIGRTMIN + 3; }
 
 /// Ends the process as `signal` does by default.
@@ -79,11 +85,14 @@ void *watch(void *) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   int signal = 0;
-  while (sigwait(&watched, &signal) != 0)
-    ;
+  do {
+    while (sigwait(&watched, &signal) != 0)
+      ;
+  } while ((signal == SIGINT || signal == SIGTERM) && defers.exchange(false) && (came = signal));
   Registry::get().clear();
   if (signal != wake()) {
-    if (isatty(STDERR_FILENO))
+    const char *terminal = std::getenv("TERM");
+    if (isatty(STDERR_FILENO) && terminal && std::strcmp(terminal, "dumb") != 0)
       say("\r\x1b[2K"); // a line that shows progress
     dieOf(signal);
   }
@@ -143,6 +152,9 @@ bool isIgnored(int signal) {
 }
 
 } // namespace
+
+void deferInterrupt() { defers = true; }
+int interrupted() { return came; }
 
 void endNow(int status) {
   askedStatus = status;

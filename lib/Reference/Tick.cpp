@@ -78,6 +78,10 @@ Running &Machine::add(int64_t number, const Request &input) {
 RunResult Machine::run() {
   const auto mayGoOn = [&] { return options.live ? !cut : out.ticks < options.maxTicks; };
   while (mayGoOn()) {
+    if (options.interrupted && open > 0 && options.interrupted()) {
+      out.interrupted = true;
+      break;
+    }
     beginTick();
     if (!skipIdle())
       break;

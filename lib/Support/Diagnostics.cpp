@@ -3,6 +3,8 @@
 #include "llvm/Support/Unicode.h"
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 
 namespace megalith {
@@ -233,6 +235,12 @@ bool Messages::hasErrors() const {
 Error Messages::first() const {
   const auto found = std::find_if(list.begin(), list.end(), [](const Error &error) { return !error.warning; });
   return found == list.end() ? Error() : *found;
+}
+
+void endWithoutValue(const Messages &why) {
+  std::fputs(why.text().c_str(), stderr);
+  std::fputs("fatal: the value of a `megalith::Expected` was used that has none; ask first: `if (!value)`\n", stderr);
+  std::abort();
 }
 
 std::string Messages::text() const {

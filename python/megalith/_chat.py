@@ -66,7 +66,7 @@ def find_pipeline(name: str) -> str | os.PathLike[str]:
 
 
 def show_progress(what: str) -> None:
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         sys.stderr.write(f"\r\x1b[K{what}")
         sys.stderr.flush()
 
@@ -75,7 +75,7 @@ def add_chat(commands: Any) -> None:
     parser = commands.add_parser(
         "chat",
         help="chat on the terminal",
-        description="Chats on the terminal. Ctrl-C ends an answer, Ctrl-D the chat. A checkpoint without a chat template continues what is typed.",
+        description="Chats on the terminal. Ctrl-C ends an answer or takes a line away, twice at the prompt or Ctrl-D ends the chat. A checkpoint without a chat template continues what is typed.",
     )
     add_model_options(parser)
     parser.add_argument(
@@ -111,15 +111,21 @@ def chat(arguments: argparse.Namespace) -> int:
         print("There is no chat template: the model continues what you type.", file=sys.stderr)
     first = [{"role": "system", "content": arguments.system}] if arguments.system else []
     history = list(first)
+    interrupted = False  # at the prompt, just now
     with kernel.session(tokenizer=tokenizer) as session:
         while True:
             try:
                 line = input("> " if sys.stdin.isatty() else "")
             except EOFError:
                 break
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # takes the line away; the second one in a row ends the chat
                 print()
-                break
+                if interrupted:
+                    return 130
+                interrupted = True
+                print("Ctrl-C once more, or Ctrl-D, ends the chat.", file=sys.stderr)
+                continue
+            interrupted = False
             if not line:
                 continue
             history.append({"role": "user", "content": line})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -329,5 +330,7 @@ def pipeline(name: str) -> Path:
     """The path of a pipeline that comes with the package: `megalith.pipeline("sampled")`."""
     known = pipelines()
     if name not in known:
-        raise ValueError(f"there is no pipeline `{name}` in the package; it has {', '.join(known)}")
+        near = difflib.get_close_matches(name, known, 1) or [each for each in known if each.startswith(name)]
+        advice = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
+        raise ValueError(f"there is no pipeline `{name}` in the package; {advice}")
     return known[name]

@@ -337,6 +337,21 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
       return static_cast<uint64_t>(stats->ticks + stats->rows);
     };
   }
+  // What a thread was about to write is there a tick later.
+  std::vector<char> before;
+  int64_t tickOfBefore = 0;
+  const auto now = [&] { return static_cast<const volatile abi::Stats *>(params.stats)->ticks; };
+  if (options.interrupt.asked)
+    how.interrupted = [&] {
+      if (!before.empty())
+        return now() > tickOfBefore;
+      if (options.interrupt.asked()) {
+        const runtime::LaunchBuffer &requests = image->buffers[image->indexOf(offsetof(abi::HostParams, requests))];
+        before.assign(requests.result, requests.result + requests.bytes);
+        tickOfBefore = now() + 1;
+      }
+      return false;
+    };
   bind(executor.host()); // another engine of this shared object may have bound its own
   auto begin = std::chrono::steady_clock::now();
   LaunchResult launch;
@@ -347,12 +362,12 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
       renew(params);
     launch = this->launch(params, how);
     ++launches;
-  } while (!launch.finding && image->unfinished());
+  } while (!launch.finding && !launch.interrupted && image->unfinished());
   const double ms = millisecondsSince(begin);
   if (launch.finding)
     return CpuOutcome{image->counts(), std::move(launch)};
   const HostRange range(HostStep::Results);
-  auto outcome = image->outcome();
+  auto outcome = image->outcome(launch.interrupted ? &before : nullptr);
   if (!outcome)
     return outcome.error;
   outcome->kernelMs = ms;

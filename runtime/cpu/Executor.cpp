@@ -109,7 +109,8 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   }
   result.steps = steps;
   result.decisions = decisions;
-  if (check)
+  result.interrupted = ending == Ending::Interrupted;
+  if (check && ending != Ending::Interrupted)
     endMemory();
   if (ending == Ending::NoMemory)
     throw std::bad_alloc();

@@ -53,6 +53,7 @@ struct LaunchOptions {
   /// Livelock: so many steps in which `progress` did not change. 0: no limit.
   uint64_t maxIdleSteps = 200'000'000;
   std::function<uint64_t()> progress; ///< null: the number of steps is not limited
+  std::function<bool()> interrupted;  ///< asked now and then; `true` ends the launch where it is, without a finding
   /// Other threads of the process change memory of the launch through atomics: waiting for them is no deadlock, the
   /// clock is real, and a thread that sleeps while nobody else can go on lets the processor sleep.
   bool live = false;
@@ -93,6 +94,7 @@ struct LaunchResult {
   std::optional<Finding> finding; ///< the first; the launch stopped there
   uint64_t steps = 0;             ///< calls of threads into the host
   uint64_t decisions = 0;         ///< that the seed made
+  bool interrupted = false;       ///< LaunchOptions::interrupted ended it
 };
 
 /// What memory holds when the launch starts.

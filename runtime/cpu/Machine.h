@@ -204,7 +204,16 @@ struct Machine {
   Thread *publicThread = nullptr; ///< what Host::current points to
   unsigned live = 0;
   LaunchResult result;
-  enum class Ending : uint8_t { Running, Done, Found, Deadlock, Livelock, Overflow, NoMemory } ending = Ending::Done;
+  enum class Ending : uint8_t {
+    Running,
+    Done,
+    Found,
+    Deadlock,
+    Livelock,
+    Overflow,
+    NoMemory,
+    Interrupted
+  } ending = Ending::Done;
   unsigned warpsPerCta() const { return (shape.threads + 31) / 32; }
   Cta &ctaOf(const Fiber *f) { return ctas[f->pub.cta]; }
 

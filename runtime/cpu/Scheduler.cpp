@@ -134,6 +134,8 @@ void Machine::planEvents() {
 void Machine::event() {
   if (steps >= idleCheckAt) {
     idleCheckAt = steps + kCheckEvery;
+    if (options.interrupted && options.interrupted())
+      stop(Ending::Interrupted);
     if (options.progress) {
       const uint64_t p = options.progress();
       if (p != lastProgress) {

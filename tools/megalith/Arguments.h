@@ -9,6 +9,14 @@ namespace megalith::tool {
 
 /// Of all that `--help` shows.
 llvm::cl::OptionCategory &optionCategory();
+/// The path of a pipeline that the command line names: a file, the name of one that comes with megalith, or `-`, whose
+/// text goes into `texts`. Reports `bad-option`.
+bool findPipeline(std::string &file, std::map<std::string, std::string> &texts, Diagnostics &diags);
+/// Whether at most one of these is `-`, the standard input; reports `bad-option`. Paths that are become /dev/stdin, but
+/// for the pipeline and the requests.
+bool checkStandardInput(const std::vector<std::pair<const char *, std::vector<std::string *>>> &inputs,
+                        Diagnostics &diags);
+
 /// `megalith sweep`. A function's, for options of two files are made in no order.
 llvm::cl::SubCommand &sweepSub();
 /// Reads its own options. `command` has those that others have, too.

@@ -10,7 +10,8 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   if (!program)
     return false;
   reportAccepted(*program, diags);
-  auto requests = command.requests.empty() ? tools::exampleRequests(*program) : program->readRequests(command.requests);
+  auto requests =
+      command.requests.empty() ? tools::exampleRequests(*program) : readRequests(*program, command.requests, diags);
   if (requests && !command.arrivalsFile.empty())
     requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
   if (!got(requests, diags))

@@ -336,6 +336,8 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags) {
   };
   if (inspectFile.getNumOccurrences() && inspectFile.empty())
     return wrong("FILE", "the path of the pipeline is empty");
+  if (!findPipeline(options.file, options.texts, diags))
+    return false;
   if (inspectDot) {
     if (options.file.empty())
       return wrong("--dot", "give the pipeline's file");

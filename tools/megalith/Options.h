@@ -129,6 +129,9 @@ std::optional<Results> runAll(const Kernel &kernel, const SessionOptions &option
 std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags);
 void reportAccepted(const Program &program, Diagnostics &diags);
 
+/// Those of a file, or of the standard input (`-`).
+Expected<std::vector<Request>> readRequests(const Program &program, const std::string &path, Diagnostics &diags);
+
 /// A file of the command line.
 struct NamedFile {
   std::string option; ///< that names it

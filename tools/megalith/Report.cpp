@@ -145,6 +145,8 @@ std::string formatJson(const RunReport &report) {
                              {"copies", calls.copies},
                              {"bytes", calls.bytes}};
   }
+  if (results.interrupted)
+    summary["interrupted"] = true;
   summary["ticks"] = results.ticks;
   summary["passes"] = results.passes;
   summary["rows"] = results.rows;

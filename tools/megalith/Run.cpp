@@ -1,15 +1,18 @@
 #include "Options.h"
 #include "Report.h"
+#include "megalith/Os/Ending.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
 
 void showProgress(const std::string &text) {
-  static const bool terminal = llvm::sys::Process::StandardErrIsDisplayed();
+  static const char *const kind = std::getenv("TERM");
+  static const bool terminal = llvm::sys::Process::StandardErrIsDisplayed() && kind && llvm::StringRef(kind) != "dumb";
   if (!terminal)
     return;
   // Of a line that goes on below only the last one would be taken away.
@@ -112,6 +115,28 @@ static std::optional<Results> runSession(Session &session, std::vector<Request> 
   return std::move(*results);
 }
 
+/// Gives out the results of requests that had ended.
+static void reportInterrupted(const RunCommand &command, const Program &program, const Kernel &kernel,
+                              const Session &session, Results results, bool text, Diagnostics &diags) {
+  std::vector<Request> requests;
+  std::vector<RequestResult> ended;
+  for (size_t i = 0; i < results.requests.size(); ++i)
+    if (results.requests[i].finish != "limit") {
+      requests.push_back(session.requests()[i]);
+      ended.push_back(std::move(results.requests[i]));
+    }
+  const size_t all = results.requests.size();
+  results.requests = std::move(ended);
+  const RunReport report{program, kernel, requests, results, command.acceptance, command.session.control};
+  llvm::outs() << (text ? formatText(report) : formatJson(report));
+  std::vector<std::string> missing;
+  for (const NamedFile &output : outputsOf(command))
+    if (!output.path.empty())
+      missing.push_back(output.option);
+  diags.report(Diag::Interrupted, {}, results.requests.size(), all,
+               missing.empty() ? "" : "; nothing is written for " + llvm::join(missing, ", "));
+}
+
 bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!checkOptions(command, diags))
     return false;
@@ -119,7 +144,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags))
     return false;
   reportAccepted(*program, diags);
-  auto requests = program->readRequests(command.requests);
+  auto requests = readRequests(*program, command.requests, diags);
   if (requests && !command.arrivalsFile.empty())
     requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
   SessionOptions options = command.session;
@@ -155,6 +180,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (kernel->device() == Device::Cpu && !command.watchdogGiven)
     options.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   options.progress = showProgress;
+  options.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
     auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, command.acceptanceSeed.value_or(0));
     if (!got(drafts, diags))
@@ -166,10 +192,15 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!got(session, diags))
     return false;
   const size_t rangesBefore = tools::hostRanges().size();
+  os::deferInterrupt();
   auto results = runSession(*session, std::move(*requests), diags);
   if (!results)
     return false;
 
+  if (results->interrupted) {
+    reportInterrupted(command, *program, *kernel, *session, std::move(*results), text, diags);
+    return false;
+  }
   if (!command.traceFile.empty())
     writeTrace(command.traceFile, results->trace, diags);
   const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance, command.session.control};

@@ -47,7 +47,8 @@ WholeNumber<uint64_t> sweepAcceptanceSeed(0, "acceptance-seed", cl::value_desc("
 WholeNumber<int64_t, 1, 1000> sweepRepeats(1, "repeats", cl::value_desc("n"),
                                            cl::desc("Runs of each combination, a line each (default: 1)"), SWEEP);
 Option<Device>
-    sweepDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
+    sweepDevice("device", cl::desc("Where to run (default: cuda, not auto: a CSV has ms or ticks, and not both)"),
+                cl::init(Device::Cuda),
                 cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU: times in ms"),
                            clEnumValN(Device::Cpu, "cpu", "the same kernel on the CPU: times in ticks"),
                            clEnumValN(Device::Reference, "reference", "the reference executor: times in ticks")),
@@ -88,6 +89,14 @@ bool sweepMain(SweepCommand command, Diagnostics &diags) {
   if (command.controls.empty())
     command.controls = {Control::Resident};
   command.files.assign(sweepFiles.begin(), sweepFiles.end());
+  std::vector<std::string *> files;
+  for (std::string &file : command.files)
+    files.push_back(&file);
+  if (!checkStandardInput({{"FILE", files}}, diags))
+    return false;
+  for (std::string *file : files)
+    if (!findPipeline(*file, command.compile.texts, diags))
+      return false;
   command.vary.assign(sweepVary.begin(), sweepVary.end());
   command.acceptance.assign(sweepAcceptance.begin(), sweepAcceptance.end());
   if (command.acceptance.empty())

@@ -2,6 +2,8 @@
 //
 // LLVM's option parser reads the command line. What it would refuse is found before, so
 // that it is told like every other error: with what was expected and the nearest name.
+// The options that are made here are the one list of them: help, completion and the man
+// page (Help.h) are made of it.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_TOOLS_USAGE_H
 #define MEGALITH_TOOLS_USAGE_H
@@ -16,21 +18,46 @@ namespace megalith::tool {
 /// One option, as far as its value can be judged without its meaning.
 struct KnownOption {
   llvm::cl::Option *option;
-  bool isFlag;
-  std::vector<std::string> values; ///< all that it may be, if few
+  bool isFlag, isList;
+  /// All that it may be, if few, and what each means.
+  std::vector<std::string> values, valueHelp;
 };
 
 /// All of the program, in the order in which they were made.
 std::vector<KnownOption> &knownOptions();
+/// Those of a command, by name.
+std::vector<const KnownOption *> optionsOf(llvm::cl::SubCommand &command);
 
-/// Whether the parser can read `arguments`, which stand behind the command; reports `bad-option`.
-bool checkArguments(llvm::cl::SubCommand &command, llvm::ArrayRef<llvm::StringRef> arguments, Diagnostics &diags);
+/// One command of the program.
+struct Command {
+  llvm::cl::SubCommand *sub;
+  bool (*main)(Diagnostics &);
+  const char *operand;  ///< behind the options, as help shows it; "" for none
+  const char *examples; ///< lines `megalith ...`, below each what it does, with two spaces before it
+};
+/// All of the program.
+llvm::ArrayRef<Command> commands();
+
+enum class Color { Auto, Always, Never };
+
+/// What a command line is about, as far as it goes for all commands alike.
+struct CommandLine {
+  const Command *command = nullptr; ///< null: none, or none that there is
+  enum { Runs, Help, Version } asks = Runs;
+  Color color = Color::Auto;
+  std::vector<std::string> arguments; ///< those behind the command, for LLVM's parser
+};
+
+/// Reads it as far as that; reports `bad-option` for all that the parser could not read.
+CommandLine readCommandLine(llvm::ArrayRef<llvm::StringRef> arguments, Diagnostics &diags);
 
 template <class T> KnownOption judged(llvm::cl::opt<T> &option) {
-  KnownOption known{&option, std::is_same_v<T, bool>, {}};
+  KnownOption known{&option, std::is_same_v<T, bool>, false, {}, {}};
   if constexpr (std::is_enum_v<T>) {
-    for (unsigned i = 0; i < option.getParser().getNumOptions(); ++i)
+    for (unsigned i = 0; i < option.getParser().getNumOptions(); ++i) {
       known.values.push_back(option.getParser().getOption(i).str());
+      known.valueHelp.push_back(option.getParser().getDescription(i).str());
+    }
   }
   return known;
 }
@@ -46,7 +73,7 @@ template <class T> struct Option : llvm::cl::opt<T> {
 /// One that may stand several times.
 struct OptionList : llvm::cl::list<std::string> {
   template <class... Given> explicit OptionList(const Given &...given) : llvm::cl::list<std::string>(given...) {
-    knownOptions().push_back({this, false, {}});
+    knownOptions().push_back({this, false, true, {}, {}});
   }
 };
 

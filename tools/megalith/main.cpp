@@ -1,8 +1,10 @@
-//===- main.cpp - megalith compile | run | explore | bench | sweep | inspect | cache -===//
+//===- main.cpp - the commands of megalith, and their options -------------===//
 #include "Arguments.h"
+#include "Help.h"
 #include "Numbers.h"
 #include "Options.h"
 #include "Usage.h"
+#include "megalith/Os/Ending.h"
 #include "megalith/Support/Tool.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
@@ -219,7 +221,8 @@ WholeNumber<int64_t>
 Option<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
                           BENCH);
 Option<Device>
-    benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
+    benchDevice("device", cl::desc("Where to run (default: cuda, not auto: only a GPU has times)"),
+                cl::init(Device::Cuda),
                 cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU"),
                            clEnumValN(Device::Cpu, "cpu", "the same kernel on the CPU: ticks and phases, no times")),
                 BENCH);
@@ -260,35 +263,6 @@ Option<bool> cacheClean("clean",
                         CACHE);
 Option<bool> cacheClear("clear", cl::desc("Remove all entries"), CACHE);
 Option<bool> cacheJson("json", cl::desc("Print a JSON object"), CACHE);
-
-constexpr const char *exampleText = R"(
-EXAMPLES:
-  megalith compile pipelines/autoregressive.yaml --model models/demo
-      prints the CUDA text of the pipeline's kernel
-  megalith compile pipelines/autoregressive.yaml --model models/demo --emit=cubin -o kernel.cubin
-      compiles it, and reports registers, spills and shared memory
-  megalith compile FILE --model DIR --stop-after=form-ticks -o edited.ir
-  megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
-      stops in the middle, and goes on from there after an edit
-  megalith run pipelines/adaptive_speculative.yaml --model models/demo --requests R.jsonl
-      runs the requests in one launch of one kernel, or without a GPU
-  megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
-  megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
-      checks a run on the GPU against the reference executor
-  megalith explore FILE --model DIR --seeds 200
-      looks for races, deadlocks and the like in the emitted kernel, without a GPU
-  megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
-      measures ms per token against what reading weights and KV takes; needs config.json only
-  megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
-      measures live sessions: speed beside a run, first tokens, requests at given rates, power of a kernel that sleeps
-  megalith sweep FILE FILE --model DIR --requests=2,4,8,16 --tokens=32,64 --vary PIPELINE:block=1,2,4 --csv=F.csv
-      measures every combination; the same command goes on where it was interrupted
-  megalith inspect --model models/demo
-      shows what would run of a checkpoint, and why it would not
-  megalith cache --clean
-      removes old kernels from the cache, and shows what lies there
-)";
-cl::extrahelp examples(exampleText);
 
 /// `key=value` to a pair; a missing `=` is a `bad-option`.
 bool splitPairs(const cl::list<std::string> &list, StringRef option,
@@ -348,6 +322,21 @@ bool fillCommon(ProgramOptions &options, Diagnostics &diags) {
   if (!checkCommonTexts(diags) || !readModels("model", "DIR", modelDirs, options.models, diags))
     return false;
   options.file = pipelineFile;
+  if (!sweepSub() && !inspectSub()) { // they have their own
+    std::vector<std::string *> cu;
+    for (std::string &file : cuFiles)
+      cu.push_back(&file);
+    if (!checkStandardInput({{"FILE", {&options.file}},
+                             {"--requests", {&requests, &exploreRequests}},
+                             {"--ir", {&irFile}},
+                             {"--cu", cu},
+                             {"--replay", {&replayFile}},
+                             {"--arrivals", {&arrivalsFile}},
+                             {"--inject-drafts", {&draftsFile}}},
+                            diags) ||
+        !findPipeline(options.file, options.texts, diags))
+      return false;
+  }
   options.plan.assign(planSettings.begin(), planSettings.end());
   options.accept.assign(acceptNames.begin(), acceptNames.end());
   options.profile = profile;
@@ -584,71 +573,128 @@ bool cacheMain(Diagnostics &diags) {
   return cacheCommand(command, diags);
 }
 
-/// Whether LLVM's parser can read the command line. With `--help` behind it it would take a command that
-/// is none for a question.
-bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
-  if (arguments.empty())
-    return true;
-  if (arguments[0].starts_with("-"))
-    return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
-  std::vector<std::string> names;
-  for (cl::SubCommand *command :
-       {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &inspectSub(), &cacheSub}) {
-    names.push_back(command->getName().str());
-    if (command->getName() == arguments[0])
-      return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);
-  }
-  diags.report(Diag::BadOption, {}, arguments[0].str(),
-               "the commands are compile, run, explore, bench, sweep, inspect and cache");
-  diags.suggest(arguments[0], names);
-  if (arguments[0].ends_with(".yaml"))
-    diags.note("a command stands before the file: `megalith run " + arguments[0].str() + "`");
-  return false;
+bool isSet(const char *variable) {
+  const char *value = std::getenv(variable);
+  return value && *value;
 }
 
+/// "error:" and the like in colours, where they begin a message.
+std::string colored(StringRef text) {
+  std::string out;
+  while (!text.empty()) {
+    StringRef line;
+    std::tie(line, text) = text.split('\n');
+    for (const auto &[word, color] :
+         {std::pair("error:", "1;31"), std::pair("warning:", "1;35"), std::pair("note:", "1;36")}) {
+      // At the begin, or behind FILE:LINE:COLUMN.
+      const size_t at = line.starts_with(word) ? 0 : line.find(std::string(": ") + word);
+      if (at == StringRef::npos)
+        continue;
+      const size_t begin = at ? at + 2 : 0, length = StringRef(word).size();
+      out += fmt::format("{}\x1b[{}m{}\x1b[0m", line.take_front(begin).str(), color, word);
+      line = line.drop_front(begin + length);
+      break;
+    }
+    out += line.str() + "\n";
+  }
+  return out;
+}
+
+void print(const Diagnostics &diags, Color color) {
+  const char *terminal = std::getenv("TERM");
+  const bool colors = color == Color::Always || (color == Color::Auto && errs().is_displayed() && !isSet("NO_COLOR") &&
+                                                 terminal && StringRef(terminal) != "dumb");
+  errs() << (colors ? colored(diags.render()) : diags.render());
+}
+
+/// Whether the command line was wrong, and nothing else was tried.
+bool isUsage(const Diagnostics &diags) { return diags.messages().first().kind == diagInfo(Diag::BadOption).kebab; }
+
 int megalithMain(int argc, char **argv) {
-  cl::HideUnrelatedOptions(category, compileSub);
-  cl::HideUnrelatedOptions(category, runSub);
-  cl::HideUnrelatedOptions(category, exploreSub);
-  cl::HideUnrelatedOptions(category, benchSub);
-  cl::HideUnrelatedOptions(category, cacheSub);
-  cl::HideUnrelatedOptions(category, sweepSub());
-  cl::HideUnrelatedOptions(category, inspectSub());
-  cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " << version() << "\n"; });
   SourceFiles sources;
   Diagnostics diags(sources);
-  if (!understood({argv + 1, argv + argc}, diags)) {
-    errs() << diags.render();
-    return 1;
-  }
-  std::string wrong;
-  raw_string_ostream wrongStream(wrong);
-  if (!cl::ParseCommandLineOptions(argc, argv,
-                                   "megalith turns a YAML description of an LLM inference pipeline into one\n"
-                                   "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n",
-                                   &wrongStream)) {
-    errs() << text::printableLines(wrong);
-    return 1;
-  }
-  if (!compileSub && !runSub && !exploreSub && !benchSub && !sweepSub() && !inspectSub() && !cacheSub) {
-    cl::PrintHelpMessage();
-    outs() << exampleText;
+  if (argc == 1) {
+    errs() << programHelp(helpWidth());
     return 2;
   }
-  bool ok = compileSub     ? compileMain(diags)
-            : exploreSub   ? exploreMain(diags)
-            : benchSub     ? benchMain(diags)
-            : sweepSub()   ? sweepCommonMain(diags)
-            : inspectSub() ? inspectCommonMain(diags)
-            : cacheSub     ? cacheMain(diags)
-                           : runMain(diags);
+  const std::vector<StringRef> given(argv + 1, argv + argc);
+  const CommandLine line = readCommandLine(given, diags);
+  if (line.asks == CommandLine::Version) {
+    outs() << "megalith " << version() << "\n";
+    return 0;
+  }
+  if (line.asks == CommandLine::Help && (line.command || !diags.hasErrors())) {
+    outs() << (line.command ? commandHelp(*line.command, helpWidth()) : programHelp(helpWidth()));
+    return 0;
+  }
+  if (diags.hasErrors()) {
+    print(diags, line.color);
+    return 2;
+  }
+  const std::string name = line.command->sub->getName().str();
+  std::vector<const char *> arguments = {argv[0], name.c_str()};
+  for (const std::string &argument : line.arguments)
+    arguments.push_back(argument.c_str());
+  std::string wrong;
+  raw_string_ostream wrongStream(wrong);
+  if (!cl::ParseCommandLineOptions(static_cast<int>(arguments.size()), arguments.data(), "", &wrongStream)) {
+    errs() << text::printableLines(wrong);
+    return 2;
+  }
+  const bool ok = line.command->main(diags);
   outs().flush();
   clearProgress();
-  errs() << diags.render();
-  return ok && !diags.hasErrors() ? 0 : 1;
+  print(diags, line.color);
+  if (const int signal = os::interrupted())
+    return 128 + signal;
+  return ok && !diags.hasErrors() ? 0 : isUsage(diags) ? 2 : 1;
 }
 
 } // namespace
+
+ArrayRef<Command> tool::commands() {
+  static const Command all[] = {
+      {&compileSub, compileMain, "FILE",
+       R"(megalith compile autoregressive --model models/demo
+  prints the CUDA text of the pipeline's kernel
+megalith compile autoregressive --model models/demo --emit=cubin -o kernel.cubin
+  compiles it, and reports registers, spills and shared memory
+megalith compile FILE --model DIR --stop-after=form-ticks -o edited.ir
+megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
+  stops in the middle, and goes on from there after an edit)"},
+      {&runSub, runMain, "FILE",
+       R"(megalith run adaptive_speculative --model models/demo --requests R.jsonl
+  runs the requests in one launch of one kernel, or without a GPU
+make_requests | megalith run FILE --model DIR --requests -
+  the same of requests from a pipe
+megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
+megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
+  checks a run on the GPU against the reference executor)"},
+      {&exploreSub, exploreMain, "FILE",
+       R"(megalith explore FILE --model DIR --seeds 200
+  looks for races, deadlocks and the like in the emitted kernel, without a GPU)"},
+      {&benchSub, benchMain, "FILE",
+       R"(megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
+  measures ms per token against what reading weights and KV takes; needs config.json only
+megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
+  measures live sessions: speed beside a run, first tokens, requests at given rates, power of a kernel that sleeps)"},
+      {&sweepSub(), sweepCommonMain, "FILE ...",
+       R"(megalith sweep FILE FILE --model DIR --requests=2,4,8,16 --tokens=32,64 --vary PIPELINE:block=1,2,4 --csv=F.csv
+  measures every combination; the same command goes on where it was interrupted)"},
+      {&inspectSub(), inspectCommonMain, "[FILE]",
+       R"(megalith inspect --model models/demo
+  shows what would run of a checkpoint, and why it would not)"},
+      {&cacheSub, cacheMain, "",
+       R"(megalith cache --clean
+  removes old kernels from the cache, and shows what lies there)"},
+      {&completionSub(), completionMain, "bash|zsh|man",
+       R"(source <(megalith completion bash)
+  completes commands, options and their values in this shell
+megalith completion man | man -l -
+  shows the man page)"},
+  };
+  return all;
+}
 
 int main(int argc, char **argv) {
   return runTool([&] { return megalithMain(argc, argv); });

@@ -7,6 +7,7 @@
 #define MEGALITH_DRIVER_FINDMODEL_H
 
 #include "megalith/Sema/Model.h"
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct Place {
   } kind = Named;
   std::vector<std::string> folders;
 };
+
+/// Paths of the pipelines that were installed with the program or the library, by their names.
+std::map<std::string, std::string> shippedPipelines();
 
 /// The places, in order. `pipeline`: its path; "" without one.
 std::vector<Place> placesOf(const std::string &pipeline);

@@ -21,6 +21,12 @@ namespace megalith::os {
 /// And no file that is opened later becomes standard output where that was closed.
 void endCleanly();
 
+/// From now on the first INT or TERM does not end the process: interrupted() tells it, and what runs may come to an end
+/// and say what it has. A second one ends the process as before.
+void deferInterrupt();
+/// The signal that came since; 0: none.
+int interrupted();
+
 /// Ends the process now, in any thread, whatever the others do. No destructors run, but
 /// nothing registered stays. For errors that no caller can handle.
 [[noreturn]] void endNow(int status);

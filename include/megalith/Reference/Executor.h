@@ -117,6 +117,7 @@ struct Options {
   std::vector<std::vector<int32_t>> oracleDrafts;
   std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick
+  std::function<bool()> interrupted;              ///< asked before each tick; the run ends there
   /// The run goes on until this host stops it. Requests come from it alone, ticks are recorded by it, and their number
   /// is not limited: `maxTicks`, `progress` and what is of a trace or of given requests are not looked at, and the
   /// result is empty.
@@ -146,6 +147,7 @@ struct RunResult {
   Trace trace;
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
+  bool interrupted = false;
   std::vector<ReplayMismatch> mismatches;
   /// With replay: first difference of the two traces, else empty.
   std::string replayDifference;

@@ -114,7 +114,8 @@ TEST(Requests, Keys) {
   // The key's column, not that of the same word as a value.
   EXPECT_EQ(errorOfLine(R"({"id": "text", "text": "a"})", false),
             "request-key:1:16: request `text`: `text` needs a model whose "
-            "vocabulary is bytes; give `tokens`");
+            "vocabulary is bytes; give `tokens`. The Python package has the tokenizers of others: `python -m megalith "
+            "chat`, `megalith-serve`, `megalith.text`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0],
                         "max_new_tokens": 1})")
                 .substr(0, 18),
