@@ -10,7 +10,7 @@ from typing import Any
 from . import text as texts
 from ._errors import Error
 from ._generation import read_generation_config
-from ._program import compile, pipeline, pipelines
+from ._program import compile, pipeline
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,12 @@ def compile_from(arguments: argparse.Namespace, file: str | os.PathLike[str]) ->
 
 def find_pipeline(name: str) -> str | os.PathLike[str]:
     """A path, or the name of a pipeline that comes with the package."""
-    return pipeline(name) if name in pipelines() and not os.path.exists(name) else name
+    if os.path.exists(name) or os.sep in name or name.endswith((".yaml", ".yml")):
+        return name
+    try:
+        return pipeline(name)
+    except ValueError as error:
+        raise FileNotFoundError(str(error)) from error
 
 
 def show_progress(what: str) -> None:
