@@ -31,8 +31,7 @@ struct Config {
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int asks = 1; // reducers of a call
   static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
-  static constexpr int firstModel = -17688; // its number: requests have its tokens
-  static constexpr int requestVocab = 260; // tokens of that model
+  static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
@@ -107,7 +106,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 111 "adaptive_speculative.control.cu"
+#line 110 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
@@ -117,7 +116,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 121 "adaptive_speculative.control.cu"
+#line 120 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
@@ -134,7 +133,7 @@ static __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 138 "adaptive_speculative.control.cu"
+#line 137 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
@@ -145,7 +144,7 @@ static __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 149 "adaptive_speculative.control.cu"
+#line 148 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
@@ -153,7 +152,7 @@ static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 157 "adaptive_speculative.control.cu"
+#line 156 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
@@ -177,7 +176,7 @@ static __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 181 "adaptive_speculative.control.cu"
+#line 180 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
@@ -207,7 +206,7 @@ static __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 211 "adaptive_speculative.control.cu"
+#line 210 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 

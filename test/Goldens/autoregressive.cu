@@ -27,8 +27,7 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 0; // that calls write behind all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
-  static constexpr int firstModel = 30708; // its number: requests have its tokens
-  static constexpr int requestVocab = 260; // tokens of that model
+  static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 5;
   static constexpr int faultState = 4; // FAILED
   static constexpr unsigned long long slotStates = 0x6; // PREFILL DECODE
@@ -83,7 +82,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 87 "autoregressive.control.cu"
+#line 86 "autoregressive.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
@@ -93,7 +92,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 97 "autoregressive.control.cu"
+#line 96 "autoregressive.control.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -103,7 +102,7 @@ static __device__ void decodeIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 107 "autoregressive.control.cu"
+#line 106 "autoregressive.control.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
@@ -111,7 +110,7 @@ static __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 115 "autoregressive.control.cu"
+#line 114 "autoregressive.control.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -125,7 +124,7 @@ static __device__ void decodeResume(Turn &t) {
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 129 "autoregressive.control.cu"
+#line 128 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 

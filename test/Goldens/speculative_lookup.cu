@@ -30,8 +30,7 @@ struct Config {
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int asks = 1; // reducers of a call
   static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
-  static constexpr int firstModel = 11960; // its number: requests have its tokens
-  static constexpr int requestVocab = 260; // tokens of that model
+  static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
@@ -102,7 +101,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 106 "speculative_lookup.control.cu"
+#line 105 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
@@ -112,7 +111,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 41 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 116 "speculative_lookup.control.cu"
+#line 115 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
@@ -124,7 +123,7 @@ static __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 48 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 128 "speculative_lookup.control.cu"
+#line 127 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
@@ -135,7 +134,7 @@ static __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 139 "speculative_lookup.control.cu"
+#line 138 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
@@ -143,7 +142,7 @@ static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 147 "speculative_lookup.control.cu"
+#line 146 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
@@ -162,7 +161,7 @@ static __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 55 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 166 "speculative_lookup.control.cu"
+#line 165 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
@@ -186,7 +185,7 @@ static __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 190 "speculative_lookup.control.cu"
+#line 189 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
