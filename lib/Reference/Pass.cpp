@@ -104,9 +104,10 @@ bool Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
 /// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
 Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != "draft";
+  const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
-    if (row.token < 0 || (mustKnow && row.token >= models[pool]->vocab()))
+    if (row.token < 0 || row.token >= end)
       return Fault::TokenRange;
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
       return Fault::FeedMismatch;

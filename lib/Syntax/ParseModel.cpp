@@ -261,6 +261,11 @@ private:
     }
   }
 
+  static bool reads(const std::vector<ConfigEntry> &entries, const std::string &key) {
+    return llvm::any_of(entries,
+                        [&](const ConfigEntry &entry) { return entry.key.text == key || reads(entry.parts, key); });
+  }
+
   /// By these keys config.json says what parts of the graph compute. Whoever calls one harmless runs another model
   /// without a word.
   void checkHarmless() {
@@ -277,13 +282,16 @@ private:
         {"gelu_tanh", {"hidden_act", "hidden_activation", "activation_function"}}};
     std::set<std::string> uses = {""};
     collectUses(file.graph, uses);
-    for (const Name &key : file.harmless.keys)
+    for (const Name &key : file.harmless.keys) {
+      if (reads(file.config, key.text)) // as well: then it counts
+        continue;
       for (const auto &[use, keys] : keysOf)
         if (uses.count(use) && llvm::is_contained(keys, llvm::StringRef(key.text).split('.').first)) {
           diags.report(Diag::HarmlessKey, key.loc, key.text);
           diags.note("read it in `config:`, or name in `requires:` the values for which the graph is right");
           break;
         }
+    }
   }
 
   void readHarmless(const YamlNode &node, const std::string &what, bool mayShare) {

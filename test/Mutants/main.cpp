@@ -120,7 +120,7 @@ runtime::RunOptions someOptions() {
   for (const Request &r : someRequests()) {
     std::vector<int32_t> &drafts = run.oracleDrafts.emplace_back();
     for (int i = 0; i < r.maxNewTokens; ++i)
-      drafts.push_back(i % 2 ? -1 : i + 4 > r.maxNewTokens ? 1 << 20 : (i * 5 + 3) % 50);
+      drafts.push_back(i % 2 ? -1 : i + 4 > r.maxNewTokens ? INT32_MAX : (i * 5 + 3) % 50);
   }
   run.watchdogSeconds = 0.01; // of the executor's clock
   return run;

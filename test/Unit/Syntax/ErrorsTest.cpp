@@ -343,6 +343,7 @@ TEST(ValueErrors, ConfigEntries) {
             "t.yaml:5:3: error: config entry `a` needs the key `key` [missing-key]\n"
             "    5 |   a: {default: 3}\n"
             "      |   ^\n"
+            "note: a constant of your own has a key that no config.json has: `a: {key: my_a, default: ...}`\n"
             "t.yaml:6:6: error: config entry `b` must be a key of config.json or a "
             "mapping, found "
             "a list [wrong-node-kind]\n"
