@@ -49,7 +49,8 @@ bool findPipeline(std::string &file, std::map<std::string, std::string> &texts, 
       file = found->second;
     return true;
   }
-  if (llvm::sys::fs::exists(file) || (StringRef(file).contains('.') && !shipped.count(StringRef(file).split(".yaml").first.str())))
+  if (llvm::sys::fs::exists(file) ||
+      (StringRef(file).contains('.') && !shipped.count(StringRef(file).split(".yaml").first.str())))
     return true;
   const StringRef stem = StringRef(file).ends_with(".yaml") ? StringRef(file).drop_back(5) : StringRef(file);
   std::vector<std::string> names;
