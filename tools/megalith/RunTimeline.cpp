@@ -100,7 +100,7 @@ private:
         addSlot(slot, number, rowsOf[number], tick, begin, length);
       for (const Json &kv : slot["kv"])
         for (const tools::PoolSize &pool : pools)
-          if (pool.name == kv["pool"]) {
+          if (pool.name == kv["pool"].get<std::string>()) {
             const int64_t valid = (kv["len"].get<int64_t>() + pool.pageTokens - 1) / pool.pageTokens -
                                   kv.value("first", int64_t(0)); // given back
             drafts[pool.name] += static_cast<int64_t>(kv["pages"].size()) - valid;
