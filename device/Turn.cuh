@@ -341,9 +341,9 @@ template <class Control> struct TurnOf : Binders {
       if (stopped)
         r.eosSeen = 1;
     }
+    __syncwarp();
     if (wrong)
       raise(kTokenRange, line);
-    __syncwarp();
     return count;
   }
 
