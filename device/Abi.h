@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 16;
+constexpr int kAbiVersion = 17;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -22,10 +22,10 @@ static_assert(kModels >= 1 && kModels <= kMostModels);
 /// Head of every request descriptor. What it has of each pool follows (RequestOf), then the pipeline's own fields, in
 /// the emitted `struct Request : RequestOf<...>`, and what it brings; the manifest gives the offsets.
 struct RequestHeader {
-  int state; ///< index of the state in the manifest's list
-  int fault; ///< 0 = none, see kFaultAtCall
-  int slot;  ///< -1: none
-  int priority;
+  int state;    ///< index of the state in the manifest's list
+  int fault;    ///< 0 = none, see kFaultAtCall
+  int slot;     ///< -1: none
+  int priority; ///< of one that faulted a number, see FaultNumbers
   int promptLen;
   int numTokens; ///< prompt and generated
   int generated;
@@ -37,7 +37,7 @@ struct RequestHeader {
   int eosBegin, eosCount;   ///< range of LaunchParams::eos
   int waitingSite;          ///< call site it waits at; -1: none
   int waitingSince;         ///< tick of the issue
-  int callCount;            ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
+  int callCount;            ///< tokens of the waiting call (in callTokens of the slot)
   int passes;               ///< passes it had rows in
   int rows;                 ///< rows it fed
   int number;               ///< in the order of arrival
@@ -76,6 +76,11 @@ constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
 constexpr int kFaultPlaceShift = 14;
 constexpr int kFaultMaxLine = (1 << 18) - 1;
+/// What IR/Faults.def calls the numbers of a fault. They stand in members that a request which has ended does not need:
+/// waitingSince, callCount, priority.
+struct FaultNumbers {
+  int words[3];
+};
 
 /// One per slot.
 struct Slot {

@@ -87,8 +87,10 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
     TurnOf<Control> t(c, next.entry, -1);
     int tooSmall = -1; // the first pool that could not hold the request if it were alone
     c.pools.each([&](auto &pool) {
-      if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens())
+      if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens()) {
         tooSmall = pool.model;
+        t.numbers = {int(pool.mostPositions(t.r)), int(pool.mostTokens()), 0};
+      }
     });
     if (tooSmall >= 0) {
       t.fail(abi::kModels > 1 ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));

@@ -47,6 +47,13 @@ struct CallAsk {
     all.tokens = -1;
     return tokens > all.rowsOf(ofCall).count() || (keptBy(Reads) >= 0 && rowsOf(ofCall).last > ofCall);
   }
+  /// Then how many there are, and how many there may be.
+  __device__ abi::FaultNumbers tooMany(int ofCall) const {
+    CallAsk all = *this;
+    all.tokens = -1;
+    const int most = all.rowsOf(ofCall).count();
+    return tokens > most ? abi::FaultNumbers{tokens, most, 0} : abi::FaultNumbers{rowsOf(ofCall).last, ofCall, 0};
+  }
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
     return reducer == ReducerKind::Sample && count == 1 &&

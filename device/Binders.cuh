@@ -10,17 +10,24 @@ namespace megalith::device {
 
 /// The part of a turn that knows no request. The whole warp holds it, with the same values in every lane.
 struct Binders : StageFunctions {
-  int fault = 0; ///< first fault of the turn: faultAt
+  int fault = 0;             ///< first fault of the turn: faultAt
+  abi::FaultNumbers numbers; ///< its own, if it has some
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
-  __device__ void raiseRange(int line) { raise(kIndexRange, line); }
+  /// A fault that has numbers, see IR/Faults.def.
+  __device__ void raise(int code, int line, int first, int second) {
+    if (!fault)
+      numbers = {first, second, 0};
+    raise(code, line);
+  }
+  __device__ void raiseRange(int line, int index, int count) { raise(kIndexRange, line, index, count); }
 
   /// Element `i`; outside the sequence it is 0, or empty, and the turn faults.
   template <class View> __device__ auto at(const View &sequence, int i, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     if (i >= 0 && i < view.size())
       return view[i];
-    raise(kIndexRange, line);
+    raiseRange(line, i, view.size());
     return ItemOf<View>{};
   }
 
@@ -280,7 +287,14 @@ struct Binders : StageFunctions {
   /// All lanes take the fault of the first of those in `reached` that has one. `earlier`: what it was before.
   __device__ void agree(int earlier, u32 reached = ~0u) {
     const u32 faulted = __ballot_sync(~0u, fault != earlier) & reached;
-    fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+    if (!faulted) {
+      fault = earlier;
+      return;
+    }
+    const int first = __ffs(faulted) - 1;
+    fault = __shfl_sync(~0u, fault, first);
+    for (int &word : numbers.words)
+      word = __shfl_sync(~0u, word, first);
   }
 
   __device__ static int lengthOf(int low, int high) { return low < high ? high - low : 0; }

@@ -15,10 +15,10 @@ namespace megalith::device {
 
 /// kPoolExhausted and so on.
 enum FaultCode : int {
-#define FAULT(Enum, Code, Name, Text) k##Enum = Code,
+#define FAULT(Enum, Code, Name, Text, Numbers) k##Enum = Code,
 #include "megalith/Faults.def"
 };
-#define FAULT(Enum, Code, Name, Text) static_assert(Code < abi::kFaultAtCall);
+#define FAULT(Enum, Code, Name, Text, Numbers) static_assert(Code < abi::kFaultAtCall);
 #include "megalith/Faults.def"
 
 } // namespace megalith::device
@@ -274,13 +274,25 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
     r.served = 0;
   }
   __device__ __noinline__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
+  /// Of a request that has faulted. One thread.
+  __device__ __forceinline__ static void tell(Request &r, const abi::FaultNumbers &numbers) {
+    r.waitingSince = numbers.words[0];
+    r.callCount = numbers.words[1];
+    r.priority = numbers.words[2];
+  }
   /// Ends a turn. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not as it
-  /// should be; that fault gets the line `line`. Returns the fault. The request's warp calls it. There is one copy of
-  /// this code, because code that runs once in a tick comes from far away.
-  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, int line = 0) {
+  /// should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's warp
+  /// calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
+  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, abi::FaultNumbers &numbers,
+                                      int line = 0) {
+    const int most = max(0, r.numTokens - 1);
     const bool isOwn = pools.all([&](const auto &pool) {
-      const int len = pool.kvOf(r).len;
-      return len <= max(0, r.numTokens - 1) && (slot < 0 || len <= pool.known[slot]);
+      const int len = pool.kvOf(r).len, own = slot < 0 ? len : min(len, pool.known[slot]);
+      if (len <= most && len <= own)
+        return true;
+      if (!fault)
+        numbers = {len, own, most};
+      return false;
     });
     if (!fault && !isOwn)
       fault = faultAt(kKvInvariant, line);
@@ -289,6 +301,8 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
     __syncwarp();
     if (laneId() == 0)
       move(r, fault ? Config::faultState : state, fault);
+    if (laneId() == 0 && fault)
+      tell(r, numbers);
     __syncwarp();
     return fault;
   }

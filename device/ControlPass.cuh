@@ -49,6 +49,27 @@ template <class Control, class Pool> __device__ void serveAll(Control &c, Pool &
   }
 }
 
+/// The numbers of the fault of a call that must not be served, see ControlOf::badRow. One thread.
+template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCall(Control &c, Pool &pool, int slot) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  const auto &r = c.seated(slot);
+  if constexpr (Control::asks)
+    if (c.badRow[slot] < 0) {
+      const auto &all = AskMemory<Config>::ofSlot(p, slot);
+      for (int i = 0; i < all.count; ++i)
+        if (all.asks[i].readsTooMany(r.callCount))
+          return all.asks[i].tooMany(r.callCount);
+    }
+  const int place = c.firstPlace(pool, slot) + c.badRow[slot], token = pool.fedToken(slot, place);
+  if (c.badCode[slot] == kTokenRange)
+    return {token, Pool::model == 0 && !(c.callFlags[slot] & RowIsDraft) ? Pool::vocab : 0x7fffffff, 0};
+  int position = place;
+  if constexpr (Pool::trees)
+    position = pool.rowWord(slot, Pool::Position, place);
+  return {position, token, p.tokens[r.tokenBegin + position]};
+}
+
 /// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
 /// call finds no page, the calls behind it can have its rows. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
@@ -63,7 +84,9 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     if (wanted > 0 && (takes < 1 || takes > left))
       continue;
     if (c.badRow[s] < takes) {
+      const abi::FaultNumbers numbers = numbersOfBadCall(c, pool, s);
       c.fail(c.seated(s), c.badCode[s]);
+      c.tell(c.seated(s), numbers);
       continue;
     }
     const int needs = pool.lacking(s, c.firstPlace(pool, s) + takes);

@@ -13,19 +13,19 @@ namespace megalith::device {
 
 /// Each row hangs on the one before it, and sees the positions up to its own.
 struct RowBefore {
-  __device__ static bool fits(int) { return true; }
+  __device__ static int size(int rows) { return rows; }
   __device__ static int parent(int, int before) { return before; }
   __device__ static int visible(int, int position) { return position + 1; }
 };
 template <class View> struct HangsOn {
   View parents;
-  __device__ bool fits(int count) const { return parents.size() == count; }
+  __device__ int size(int) const { return parents.size(); }
   __device__ int parent(int i, int) const { return parents[i]; }
   __device__ static int visible(int, int position) { return position + 1; }
 };
 template <class View> struct Sees : RowBefore {
   View seen;
-  __device__ bool fits(int count) const { return seen.size() == count; }
+  __device__ int size(int) const { return seen.size(); }
   __device__ int visible(int i, int) const { return seen[i]; }
 };
 struct SeesAlike : RowBefore {
@@ -62,10 +62,18 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
   const int slot = t.slot, len = pool.kvOf(t.r).len;
   const int count = min(size, Call::chunk > 0 ? min(Call::chunk, Config::rowsPerPass) : Config::rowsPerPass);
   const int from = pool.keepFrom(slot, len), first = pool.firstPlace(slot, len, Call::draft), earlier = first - len;
-  if (!hangs.fits(size))
-    t.raiseRange(line);
+  if (hangs.size(size) != size)
+    t.raiseRange(line, hangs.size(size), size);
   if (t.fault)
     return;
+#pragma unroll 1
+  for (int base = 0; base < count; base += 32) {
+    const int i = base + laneId(), row = earlier + i, parent = i < count ? hangs.parent(i, row - 1) : -1;
+    if (const u32 bad = __ballot_sync(~0u, i < count && (parent < -1 || parent >= row))) {
+      t.raiseRange(line, __shfl_sync(~0u, parent, __ffs(bad) - 1), __shfl_sync(~0u, row, __ffs(bad) - 1));
+      return;
+    }
+  }
   __syncwarp();
   if (laneId() == 0) { // rowWord() goes by it
     pool.fedFrom[slot] = from;
@@ -77,10 +85,6 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
     const int i = base + laneId(), row = earlier + i;
     const bool mine = i < count;
     const int parent = mine ? hangs.parent(i, row - 1) : -1; // of the run
-    if (__any_sync(~0u, mine && (parent < -1 || parent >= row))) {
-      t.raiseRange(line);
-      return;
-    }
     // Of a parent that another lane has, its distance is added up until one comes whose position is known.
     int above = parent - (earlier + base), position = 1;
     if (above < 0) {
@@ -97,8 +101,9 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
     }
     const int place = first + i, visible = mine ? hangs.visible(i, position) : 0;
     // It sees no row behind those of its call.
-    if (__any_sync(~0u, mine && (visible < 1 || visible > position - i + count))) {
-      t.raiseRange(line);
+    const int most = position - i + count;
+    if (const u32 bad = __ballot_sync(~0u, mine && (visible < 1 || visible > most))) {
+      t.raiseRange(line, __shfl_sync(~0u, visible, __ffs(bad) - 1), __shfl_sync(~0u, most, __ffs(bad) - 1));
       return;
     }
     const bool free = __any_sync(~0u, mine && (position != place || visible != position + 1));
@@ -197,7 +202,7 @@ template <class Turn, class Pool, class View>
 __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int line) {
   const int slot = t.slot, first = pool.kvOf(t.r).len, rows = pool.kvOf(t.r).end - first;
   if (count > rows) {
-    t.raiseRange(line);
+    t.raiseRange(line, count, rows);
     return;
   }
   const Span tokens = t.tokens();
@@ -210,8 +215,8 @@ __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int l
     const int j = base + laneId(), place = first + j, some = min(32, count - base);
     const bool mine = j < count;
     const int row = mine ? path[j] : 0;
-    if (__any_sync(~0u, row < 0 || row >= rows)) {
-      t.raiseRange(line);
+    if (const u32 bad = __ballot_sync(~0u, row < 0 || row >= rows)) {
+      t.raiseRange(line, __shfl_sync(~0u, row, __ffs(bad) - 1), rows);
       return;
     }
     const int from = first + row, above = __shfl_up_sync(~0u, row, 1);

@@ -300,6 +300,7 @@ template <class Control> struct TurnOf : Binders {
     const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
     int *end = p.tokens + r.tokenBegin + r.numTokens;
     int count = 0;
+    int stranger = 0; // what is no token
     bool stopped = false, wrong = false;
 #pragma unroll 1
     while (count < most && !stopped && !wrong) {
@@ -314,6 +315,7 @@ template <class Control> struct TurnOf : Binders {
       int next = stops ? count + __ffs(stops) : min(count + 32, most);
       if (none && count + __ffs(none) - 1 < next) {
         next = count + __ffs(none) - 1;
+        stranger = __shfl_sync(~0u, token, __ffs(none) - 1);
         wrong = true;
       }
       if (i < next)
@@ -343,7 +345,7 @@ template <class Control> struct TurnOf : Binders {
     }
     __syncwarp();
     if (wrong)
-      raise(kTokenRange, line);
+      raise(kTokenRange, line, stranger, Config::requestVocab);
     return count;
   }
 
@@ -420,11 +422,8 @@ template <class Control> struct TurnOf : Binders {
   /// What a call is fed, if these are no more tokens than `Most`.
   template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
-    if (view.size() > Most) {
-      if (laneId() == 0 && !fault)
-        r.callCount = view.size();
-      raise(kTooManyRows, line);
-    }
+    if (view.size() > Most)
+      raise(kTooManyRows, line, view.size(), Most);
     return view;
   }
   /// Tokens of which each hangs on a row of this run, or on the last position before it: `parents` has -1 then.
@@ -559,14 +558,14 @@ template <class Control> struct TurnOf : Binders {
 
   /// Ends a stage: checks the request, then moves it.
   template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
-    fault = c.endTurn(r, slot, int(state), fault, line);
+    fault = c.endTurn(r, slot, int(state), fault, numbers, line);
     if constexpr (Control::continues)
       endRuns(*this);
     if (slot < 0 && !fault && Control::holdsSlot(int(state)))
       takeSlot();
   }
 
-  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
+  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code, numbers); }
 
   template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
   /// Drafts of the host, from the next token on.

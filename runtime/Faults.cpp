@@ -7,7 +7,7 @@ static unsigned codeOf(unsigned word) { return word & (abi::kFaultAtCall - 1); }
 
 std::string faultName(unsigned word) {
   switch (codeOf(word)) {
-#define FAULT(Enum, Code, Name, Text)                                                                                  \
+#define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   case Code:                                                                                                           \
     return Code ? Name : "";
 #include "megalith/IR/Faults.def"
@@ -30,12 +30,15 @@ static std::string placeOf(unsigned word, const Manifest::State *state, const Ma
   return state ? state->place : "";
 }
 
-void setFault(TraceRequest &request, unsigned word, const Manifest &manifest) {
+void setFault(TraceRequest &request, const abi::RequestHeader &header, const Manifest &manifest) {
+  const auto word = static_cast<unsigned>(header.fault);
   request.fault = faultName(word);
   const unsigned number = word >> abi::kFaultStateShift & abi::kFaultNoState;
   const Manifest::State *state = number < manifest.states.size() ? &manifest.states[number] : nullptr;
   request.faultState = state ? state->name : "";
   request.place = placeOf(word, state, manifest);
+  // As abi::FaultNumbers has them.
+  request.faultDetail = faultDetail(request.fault, {header.waitingSince, header.callCount, header.priority});
 }
 
 } // namespace megalith::runtime

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_RUNTIME_FAULTS_H
 #define MEGALITH_RUNTIME_FAULTS_H
 
+#include "device/Abi.h"
 #include "megalith/Checkpoint/Trace.h"
 #include "runtime/Manifest.h"
 #include <string>
@@ -12,7 +13,7 @@ namespace megalith::runtime {
 std::string faultName(unsigned word);
 
 /// Sets the members of `request` that tell of the fault.
-void setFault(TraceRequest &request, unsigned word, const Manifest &manifest);
+void setFault(TraceRequest &request, const abi::RequestHeader &header, const Manifest &manifest);
 
 } // namespace megalith::runtime
 #endif

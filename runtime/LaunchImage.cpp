@@ -446,7 +446,7 @@ static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Mani
   r.finish = finishOf(faultName(static_cast<unsigned>(header.fault)), terminal, header.eosSeen,
                       header.generated >= header.maxNewTokens);
   if (r.finish == "fault")
-    setFault(r, static_cast<unsigned>(header.fault), m);
+    setFault(r, header, m);
 }
 
 TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header) {
@@ -479,7 +479,7 @@ Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const 
     if (before && !hasEnded(*reinterpret_cast<const abi::RequestHeader *>(before->data() + i * m.requestBytes), m))
       r.finish = "limit";
     out.requests.push_back(std::move(r));
-    out.counts.push_back({header.passes, header.rows, header.callCount});
+    out.counts.push_back({header.passes, header.rows});
     out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {
       // Of several models those of the first.

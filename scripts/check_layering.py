@@ -32,7 +32,7 @@ ALLOWED = {
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST, EXACT, SAMPLING],
+    "Checkpoint": ["Text", "Os", ROW, FAULTS, CONVERT, REQUEST, EXACT, SAMPLING],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
     "IR": ["Support", "Text", REQUEST],

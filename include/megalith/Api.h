@@ -350,12 +350,12 @@ struct RequestResult {
   /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
   /// `deadline`, `fault`, or `limit` (the run was cut off).
   std::string finish;
-  std::string state;      ///< in which it ended
-  std::string fault;      ///< the code, with `fault`; faultText() explains it
-  std::string faultState; ///< in which it happened
-  std::string place;      ///< FILE:LINE of the pipeline
+  std::string state;       ///< in which it ended
+  std::string fault;       ///< the code, with `fault`; faultText() explains it
+  std::string faultState;  ///< in which it happened
+  std::string place;       ///< FILE:LINE of the pipeline
+  std::string faultDetail; ///< numbers of the fault in words, "position 7 holds token 5, and was fed 9"; some have none
   int64_t passes = 0, rows = 0;
-  int64_t asked = 0; ///< with the fault TOO_MANY_ROWS: tokens that the call was given
   RequestTimes times;
   std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
   std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted

@@ -50,10 +50,11 @@ struct LiveEnd {
   /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
   /// `deadline`, `fault`, or `limit` (the session was stopped at once).
   std::string finish;
-  std::string state;      ///< in which it ended
-  std::string fault;      ///< the code, with `fault`; faultText() explains it
-  std::string faultState; ///< in which it happened
-  std::string place;      ///< FILE:LINE of the pipeline
+  std::string state;       ///< in which it ended
+  std::string fault;       ///< the code, with `fault`; faultText() explains it
+  std::string faultState;  ///< in which it happened
+  std::string place;       ///< FILE:LINE of the pipeline
+  std::string faultDetail; ///< as RequestResult has it
   int64_t promptTokens = 0, generated = 0;
   int64_t passes = 0, rows = 0;
   /// Milliseconds since the session opened; negative: it never came.

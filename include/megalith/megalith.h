@@ -259,6 +259,7 @@ typedef struct megalith_result {
   const char *fault;  /**< the code, or "" */
   const char *place;  /**< FILE:LINE of the fault, or "" */
   int64_t passes, rows;
+  const char *fault_detail; /**< numbers of the fault in words, or "" */
 } megalith_result;
 /** A fault of the request is in `errors`, and the code is MEGALITH_OK. */
 MEGALITH_EXPORT megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
@@ -318,6 +319,7 @@ typedef struct megalith_live_end {
   int64_t prompt_tokens, generated, passes, rows;
   /** Milliseconds since the session opened; negative: it never came. */
   double submitted, admitted, first_token, ended;
+  const char *fault_detail; /**< numbers of the fault in words, or "" */
 } megalith_live_end;
 
 /** What is new of a request. */

@@ -49,9 +49,10 @@ struct HeldEvent : megalith_live_event {
     if (!event.end)
       return;
     const LiveEnd &e = *event.end;
-    ended = {e.finish.c_str(), e.state.c_str(), e.fault.c_str(), e.faultState.c_str(), e.place.c_str(), e.promptTokens,
-             e.generated,      e.passes,        e.rows,          e.submitted,          e.admitted,      e.firstToken,
-             e.ended};
+    ended = {e.finish.c_str(), e.state.c_str(),      e.fault.c_str(), e.faultState.c_str(),
+             e.place.c_str(),  e.promptTokens,       e.generated,     e.passes,
+             e.rows,           e.submitted,          e.admitted,      e.firstToken,
+             e.ended,          e.faultDetail.c_str()};
     end = &ended;
   }
 };
@@ -470,8 +471,8 @@ megalith_code megalith_session_result(megalith_session *session, size_t request,
     if (request >= session->results->requests.size())
       return MEGALITH_BAD_ARGUMENT;
     const RequestResult &r = session->results->requests[request];
-    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(), r.fault.c_str(),
-            r.place.c_str(),   r.passes,        r.rows};
+    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
+            r.fault.c_str(),   r.place.c_str(), r.passes,        r.rows,           r.faultDetail.c_str()};
     if (auto error = session->session.explain(*session->results, request))
       give({{*error}}, errors);
     return MEGALITH_OK;

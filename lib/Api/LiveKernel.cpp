@@ -195,6 +195,7 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
   end.fault = std::move(how.fault);
   end.faultState = std::move(how.faultState);
   end.place = std::move(how.place);
+  end.faultDetail = std::move(how.faultDetail);
   end.passes = header.passes;
   end.rows = header.rows;
   end.admitted = entry.admitted;

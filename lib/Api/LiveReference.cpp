@@ -99,6 +99,7 @@ public:
     out.fault = std::move(end.fault);
     out.faultState = std::move(end.faultState);
     out.place = std::move(end.place);
+    out.faultDetail = std::move(end.faultDetail);
     out.passes = end.passes;
     out.rows = end.rows;
     out.admitted = admitted;

@@ -84,6 +84,7 @@ void LiveTrace::ends(uint64_t number, const LiveEnd &end) {
   how.fault = end.fault;
   how.faultState = end.faultState;
   how.place = end.place;
+  how.faultDetail = end.faultDetail;
 }
 
 void LiveTrace::stands(uint64_t number, TraceRequest how) {

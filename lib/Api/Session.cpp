@@ -265,6 +265,7 @@ static RequestResult resultOf(TraceRequest &&r) {
   out.fault = std::move(r.fault);
   out.faultState = std::move(r.faultState);
   out.place = std::move(r.place);
+  out.faultDetail = std::move(r.faultDetail);
   return out;
 }
 
@@ -314,7 +315,6 @@ Expected<Results> Session::results() {
       RequestResult &r = out.requests.emplace_back(resultOf(std::move(outcome.requests[i])));
       r.passes = outcome.counts[i].passes;
       r.rows = outcome.counts[i].rows;
-      r.asked = r.fault == "TOO_MANY_ROWS" ? outcome.counts[i].asked : 0;
       if (i < outcome.times.size())
         r.times = timesOf(outcome.times[i], s.kernel->device == Device::Cuda);
       if (s.options.logits && i < outcome.logits.size())
@@ -340,7 +340,7 @@ Expected<Results> Session::results() {
 }
 
 std::string faultText(std::string_view code) {
-#define FAULT(Enum, Code, Name, Text)                                                                                  \
+#define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   if (code == Name)                                                                                                    \
     return Text;
 #include "megalith/IR/Faults.def"
@@ -349,19 +349,6 @@ std::string faultText(std::string_view code) {
 
 void api::reportFaulted(const std::string &id, const std::string &fault, SourceLoc loc, Diagnostics &diags) {
   diags.report(Diag::RequestFaulted, loc, id, fault, faultText(fault));
-}
-
-/// `most` of the calls in this line; 0 without one, or where they differ.
-static int64_t mostAt(const std::string &place, const ir::Module &module) {
-  int64_t most = 0;
-  bool differ = false;
-  ir::walk(module.root.regions[0], [&](const ir::Operation &op) {
-    if (!ir::isCall(op.op) || module.place(op.loc) != place)
-      return;
-    differ |= most && most != op.get<ir::attr::most>();
-    most = op.get<ir::attr::most>();
-  });
-  return differ ? 0 : most;
 }
 
 std::optional<Error> Session::explain(const Results &results, size_t request) const {
@@ -374,12 +361,8 @@ std::optional<Error> Session::explain(const Results &results, size_t request) co
   if (r.finish == "fault") {
     reportFaulted(r.id.text, r.fault, loc, diags);
     if (!r.place.empty()) {
-      std::string note = fmt::format("in state `{}`, here", r.faultState);
-      if (r.asked)
-        note += fmt::format(": it was given {} tokens", r.asked);
-      if (const int64_t most = r.asked ? mostAt(r.place, state->kernel->program->compiled.module) : 0)
-        note += fmt::format(", and `most` is {}", most);
-      diags.note(placeOf(r.place, sources), note);
+      diags.note(placeOf(r.place, sources), fmt::format("in state `{}`, here{}{}", r.faultState,
+                                                        r.faultDetail.empty() ? "" : ": ", r.faultDetail));
     }
   } else if (r.finish == "limit" && !state->cutOff) {
     diags.report(Diag::RequestLimit, loc, r.id.text, r.tokens.size(), results.ticks);

@@ -29,6 +29,14 @@ std::string megalith::finishOf(std::string_view fault, bool terminal, bool eos, 
   return !fault.empty() ? "fault" : !terminal ? "limit" : eos ? "stop" : budgetUsedUp ? "length" : "state";
 }
 
+std::string megalith::faultDetail(std::string_view fault, const FaultNumbers &numbers) {
+#define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
+  if (fault == Name)                                                                                                   \
+    return fmt::format(fmt::runtime(Numbers), numbers[0], numbers[1], numbers[2]);
+#include "megalith/IR/Faults.def"
+  return "";
+}
+
 // --- writing
 
 static ordered_json toJson(const TracePass &pass) {
@@ -123,6 +131,8 @@ std::string megalith::formatTrace(const Trace &trace) {
       result["fault_state"] = r.faultState;
     if (!r.place.empty())
       result["place"] = ordered_json::parse(text::json(r.place));
+    if (!r.faultDetail.empty())
+      result["fault_detail"] = r.faultDetail;
     if (r.sampling != Sampling())
       result["sampling"] = samplingJson(r.sampling);
     for (const auto &[name, value] : r.inputs)
@@ -266,7 +276,7 @@ static InputValue inputFrom(const JsonView &in) {
 static void readResults(const JsonView &in, Trace &trace) {
   in.only({"results", "metrics"});
   in.at("results").list([&](const JsonView &r) {
-    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "sampling", "inputs"});
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "fault_detail", "sampling", "inputs"});
     TraceRequest request;
     request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
@@ -283,6 +293,7 @@ static void readResults(const JsonView &in, Trace &trace) {
     optional("fault", request.fault);
     optional("fault_state", request.faultState);
     optional("place", request.place);
+    optional("fault_detail", request.faultDetail);
     if (auto sampling = r.find("sampling"))
       request.sampling = samplingFrom(*sampling);
     if (const auto inputs = r.find("inputs"))
@@ -519,6 +530,7 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
          {differ(place + "id", x.id.json(), y.id.json()), differ(place + "tokens", x.tokens, y.tokens),
           differ(place + "finish", x.finish, y.finish), differ(place + "state", x.state, y.state),
           differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState),
+          differ(place + "numbers of the fault", x.faultDetail, y.faultDetail),
           differ(place + "sampling", text::dump(samplingJson(x.sampling)), text::dump(samplingJson(y.sampling)))})
       if (!d.empty())
         return d;

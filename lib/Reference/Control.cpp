@@ -251,9 +251,14 @@ void Control::keepPath(int pool, const Operation &op) {
   if (kept > kv.len && firstPageSeen(program.pools[pool], kept) >= kv.first) {
     const std::vector<int32_t> rows(path.begin(), path.begin() + (kept - kv.len));
     const int64_t fed = kv.end - kv.len;
-    if (static_cast<int64_t>(rows.size()) > fed ||
-        std::any_of(rows.begin(), rows.end(), [&](int32_t row) { return row < 0 || row >= fed; }))
-      throw FaultSignal{Fault::IndexRange, op.loc};
+    const auto outside = [&](int64_t index) {
+      return FaultSignal{Fault::IndexRange, op.loc, {static_cast<int32_t>(index), static_cast<int32_t>(fed)}};
+    };
+    if (static_cast<int64_t>(rows.size()) > fed)
+      throw outside(static_cast<int64_t>(rows.size()));
+    for (const int32_t row : rows)
+      if (row < 0 || row >= fed)
+        throw outside(row);
     machine.moveRows(r, pool, rows);
   }
   keep(pool, kept);
@@ -284,14 +289,14 @@ void Control::setField(const Operation &op) {
 
 void Control::append(const Operation &op) {
   int32_t count = 0;
-  bool wrong = false;
+  std::optional<int32_t> stranger; // what is no token
   const std::vector<int32_t> given = operand(op, 0).seq;
   const std::vector<int32_t> stop = op.operands.size() > 1 ? operand(op, 1).seq : std::vector<int32_t>();
   for (int32_t token : given) {
     if (r.finished())
       break;
     if (token < 0 || token >= program.vocab) {
-      wrong = true;
+      stranger = token;
       break;
     }
     if (machine.options.keepLogits || r.keepLogits) {
@@ -306,8 +311,8 @@ void Control::append(const Operation &op) {
   }
   if (count > 0)
     r.result.appends.push_back({tick, count});
-  if (wrong)
-    throw FaultSignal{Fault::TokenRange, op.loc};
+  if (stranger)
+    throw FaultSignal{Fault::TokenRange, op.loc, {*stranger, static_cast<int32_t>(program.vocab)}};
   set(op, count);
 }
 
@@ -347,20 +352,22 @@ void Control::takeRows(const Operation &op) {
   r.call.begin = kv.len + (op.get<attr::kv>() == "draft" ? kv.drafts : 0);
   const std::vector<int32_t> &tokens = operand(op, 0).seq;
   const auto count = static_cast<int64_t>(tokens.size());
-  if (const int64_t most = op.get<attr::most>(); most > 0 && count > most) {
-    r.result.asked = count;
-    throw FaultSignal{Fault::TooManyRows, op.loc};
-  }
+  const auto fault = [&](Fault code, int64_t first, int64_t second) {
+    return FaultSignal{code, op.loc, {static_cast<int32_t>(first), static_cast<int32_t>(second)}};
+  };
+  if (const int64_t most = op.get<attr::most>(); most > 0 && count > most)
+    throw fault(Fault::TooManyRows, count, most);
   const ir::Value parents = ir::operandNamed(op, "parents"), visible = ir::operandNamed(op, "visible");
   const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
   for (ir::Value v : {parents, ofEach ? visible : ir::Value()})
     if (v && static_cast<int64_t>(value(v).seq.size()) != count)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw fault(Fault::IndexRange, static_cast<int64_t>(value(v).seq.size()), count);
+  const int64_t earlier = r.call.begin - kv.len; // rows of the run
+  for (int64_t i = 0; parents && i < count; ++i)
+    if (const int64_t parent = value(parents).seq[i]; parent < -1 || parent >= earlier + i)
+      throw fault(Fault::IndexRange, parent, earlier + i);
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t row = r.call.begin - kv.len + i; // of the run
-    const int64_t parent = parents ? value(parents).seq[i] : row - 1;
-    if (parent < -1 || parent >= row)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+    const int64_t parent = parents ? value(parents).seq[i] : earlier + i - 1;
     const int64_t place = kv.len + parent;
     const int64_t position = parent < 0             ? kv.len
                              : place < r.call.begin ? kv.fed[place].position + 1
@@ -368,7 +375,7 @@ void Control::takeRows(const Operation &op) {
     const int64_t seen = !visible ? position + 1 : ofEach ? value(visible).seq[i] : value(visible).i;
     // No row sees one behind those of its call.
     if (seen < 1 || seen > position - i + count)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw fault(Fault::IndexRange, seen, position - i + count);
     r.call.feed.push_back(
         {tokens[i], static_cast<int32_t>(place), static_cast<int32_t>(position), static_cast<int32_t>(seen)});
   }

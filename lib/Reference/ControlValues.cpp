@@ -193,7 +193,7 @@ void Control::sequence(const Operation &op) {
     const auto length = static_cast<int64_t>(table ? list.rows.size() : list.seq.size());
     int32_t i = operand(op, 1).i;
     if (i < 0 || i >= length)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw FaultSignal{Fault::IndexRange, op.loc, {i, static_cast<int32_t>(length)}};
     result(op) = item(op, list, i);
     return;
   }

@@ -14,7 +14,7 @@
 namespace megalith::reference {
 
 enum class Fault : int32_t {
-#define FAULT(Enum, Code, Name, Text) Enum = Code,
+#define FAULT(Enum, Code, Name, Text, Numbers) Enum = Code,
 #include "megalith/IR/Faults.def"
 };
 const char *faultName(Fault fault);
@@ -23,6 +23,7 @@ const char *faultName(Fault fault);
 struct FaultSignal {
   Fault fault;
   SourceLoc loc; ///< of the operation
+  FaultNumbers numbers = {};
 };
 
 /// What was fed at a place.
@@ -95,6 +96,7 @@ struct Running {
   Fault fault = Fault::None;
   int faultState = -1; ///< in which it happened; -1: that was none
   SourceLoc faultLoc;
+  FaultNumbers faultNumbers = {};
   SourceLoc leftAt; ///< the last `goto`
   std::vector<Val> fields, inputs;
   std::map<std::string, std::vector<std::vector<float>>> kept; ///< rows of logits, by field
@@ -184,7 +186,7 @@ private:
   int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
   bool canPromise(const Running &r) const;
-  bool keepsForeignKv(const Running &r) const;
+  std::optional<FaultNumbers> foreignKv(const Running &r) const;
   void runPart(const PartInfo &part, Running &r);
   void moveTo(Running &r, int state);
   void setState(Running &r, int state);
@@ -192,7 +194,8 @@ private:
   void enqueue(Running &r);
   std::vector<int64_t> rankOf(Running &r);
   /// `loc`: what did it; else the call at which the request waits, else its state.
-  void fail(Running &r, Fault fault, SourceLoc loc = {});
+  void fail(Running &r, Fault fault, SourceLoc loc = {}, const FaultNumbers &numbers = {});
+  void fail(Running &r, const FaultSignal &signal) { fail(r, signal.fault, signal.loc, signal.numbers); }
   void breakStandstill();
   void publish();
   TraceTick recordTick();
@@ -210,8 +213,8 @@ private:
   void putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
-  Fault checkFeed(const Running &r, int pool, int64_t rows) const;
-  static bool readsTooMany(const ReducerInput &input, int64_t rows);
+  std::optional<FaultSignal> checkFeed(const Running &r, int pool, int64_t rows) const;
+  static std::optional<FaultSignal> readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
   PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);

@@ -56,8 +56,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   if (rows == 0) { // needs no pass
     kv.end = r.call.begin;
     for (const ReducerInput &input : r.call.reducers)
-      if (readsTooMany(input, 0))
-        return fail(r, Fault::IndexRange);
+      if (const auto bad = readsTooMany(input, 0))
+        return fail(r, *bad);
     r.call.results.resize(r.call.reducers.size());
     serve(r);
     return;
@@ -66,11 +66,11 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
     rows = std::min({rows, chunk, left});
   if (rows < 1 || rows > left)
     return;
-  if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
-    return fail(r, fault);
+  if (const auto bad = checkFeed(r, pool, rows))
+    return fail(r, *bad);
   for (const ReducerInput &input : r.call.reducers)
-    if (readsTooMany(input, rows))
-      return fail(r, Fault::IndexRange);
+    if (const auto bad = readsTooMany(input, rows))
+      return fail(r, *bad);
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
@@ -93,26 +93,33 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   left -= rows;
 }
 
+static FaultSignal outOfRange(int64_t index, int64_t count) {
+  return {Fault::IndexRange, {}, {static_cast<int32_t>(index), static_cast<int32_t>(count)}};
+}
+
 /// There are more tokens than rows, or kept rows are read that go with no row of the call.
-bool Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
+std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
   const auto [from, to] = input.rowsOf(rows);
-  return (input.tokens && static_cast<int64_t>(input.tokens->size()) > to - from) ||
-         (!input.kept.empty() && input.rowsRead(rows).second > rows);
+  if (input.tokens && static_cast<int64_t>(input.tokens->size()) > to - from)
+    return outOfRange(static_cast<int64_t>(input.tokens->size()), to - from);
+  if (const int64_t last = input.rowsRead(rows).second; !input.kept.empty() && last > rows)
+    return outOfRange(last, rows);
+  return std::nullopt;
 }
 
 /// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
 /// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
-Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
+std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != "draft";
   const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
     if (row.token < 0 || row.token >= end)
-      return Fault::TokenRange;
+      return FaultSignal{Fault::TokenRange, {}, {row.token, static_cast<int32_t>(end)}};
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
-      return Fault::FeedMismatch;
+      return FaultSignal{Fault::FeedMismatch, {}, {row.position, row.token, r.tokens[row.position]}};
   }
-  return Fault::None;
+  return std::nullopt;
 }
 
 /// Lets the call go on behind the pass.

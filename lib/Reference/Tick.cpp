@@ -10,7 +10,7 @@ using namespace megalith::reference;
 
 const char *reference::faultName(Fault fault) {
   switch (fault) {
-#define FAULT(Enum, Code, Name, Text)                                                                                  \
+#define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   case Fault::Enum:                                                                                                    \
     return Name;
 #include "megalith/IR/Faults.def"
@@ -237,10 +237,13 @@ void Machine::snapshot() {
   }
 }
 
+static int64_t mostPositions(const Running &r, const PoolInfo &pool) {
+  return static_cast<int64_t>(r.input->tokens.size()) + r.input->maxNewTokens + pool.rowsBeyond;
+}
+
 /// The most pages that the request's positions can fill.
 int64_t Machine::worstPages(const Running &r, const PoolInfo &pool) const {
-  int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) + r.input->maxNewTokens;
-  return ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens);
+  return ceilDiv(mostPositions(r, pool), pool.pageTokens);
 }
 
 /// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were
@@ -288,7 +291,9 @@ void Machine::admit(const PartInfo &part) {
     if (free == slots.end() || refused)
       return;
     if (const PoolInfo *pool = tooSmallFor(*r)) {
-      fail(*r, Fault::KvTooLarge, pool->loc);
+      const auto number = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); };
+      fail(*r, Fault::KvTooLarge, pool->loc,
+           {number(mostPositions(*r, *pool)), number(int64_t(pool->pages) * pool->pageTokens)});
     } else if (!canPromise(*r)) {
       refused = true;
       return;
@@ -332,26 +337,29 @@ void Machine::runPart(const PartInfo &part, Running &r) {
     r.call = {};
     for (KvShare &kv : r.kv)
       kv.drafts = 0;
-    if (keepsForeignKv(r))
-      throw FaultSignal{Fault::KvInvariant, r.leftAt};
+    if (const auto numbers = foreignKv(r))
+      throw FaultSignal{Fault::KvInvariant, r.leftAt, *numbers};
     moveTo(r, target);
   } catch (const FaultSignal &signal) {
-    fail(r, signal.fault, signal.loc);
+    fail(r, signal);
   }
 }
 
-/// Whether a position that counts as valid is not one of the request's tokens before its
-/// last, or was fed another token than stands there now.
-bool Machine::keepsForeignKv(const Running &r) const {
-  return std::any_of(r.kv.begin(), r.kv.end(), [&](const KvShare &kv) {
-    return kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1) ||
-           !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin(),
-                       [&](const FedRow &row, int32_t token) {
-                         const auto place = static_cast<int32_t>(&row - kv.fed.data());
-                         return row.token == token && row.parent == place - 1 && row.position == place &&
-                                row.visible == place + 1;
-                       });
-  });
+/// Where a position that counts as valid is not one of the request's tokens before its last, or was fed another token
+/// than stands there now: how many are kept, how many of them lead that may, and how many tokens there are but one.
+std::optional<FaultNumbers> Machine::foreignKv(const Running &r) const {
+  const auto most = std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1);
+  for (const KvShare &kv : r.kv) {
+    int64_t own = 0;
+    const auto isOwn = [&](const FedRow &row) {
+      return row.token == r.tokens[own] && row.parent == own - 1 && row.position == own && row.visible == own + 1;
+    };
+    while (own < std::min<int64_t>(kv.len, static_cast<int64_t>(r.tokens.size())) && isOwn(kv.fed[own]))
+      ++own;
+    if (kv.len > most || own < kv.len)
+      return FaultNumbers{static_cast<int32_t>(kv.len), static_cast<int32_t>(own), static_cast<int32_t>(most)};
+  }
+  return std::nullopt;
 }
 
 void Machine::moveTo(Running &r, int state) {
@@ -397,8 +405,9 @@ std::vector<int64_t> Machine::rankOf(Running &r) {
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
-void Machine::fail(Running &r, Fault fault, SourceLoc loc) {
+void Machine::fail(Running &r, Fault fault, SourceLoc loc, const FaultNumbers &numbers) {
   r.fault = fault;
+  r.faultNumbers = numbers;
   if (!r.stateLost)
     r.faultState = r.state;
   if (!loc && r.call.op)
@@ -476,6 +485,7 @@ RequestEnd Machine::endOf(const Running &r) const {
     if (r.faultState >= 0)
       end.faultState = program.states[r.faultState].name;
     end.place = program.module.place(r.faultLoc);
+    end.faultDetail = faultDetail(end.fault, r.faultNumbers);
   }
   end.passes = r.result.passes;
   end.rows = r.result.rows;
@@ -505,6 +515,7 @@ RunResult Machine::finish() {
     ended.fault = end.fault;
     ended.faultState = end.faultState;
     ended.place = end.place;
+    ended.faultDetail = end.faultDetail;
     ended.sampling = r.input->sampling;
     for (const Input &input : program.inputs)
       ended.inputs[input.name] = inputValue(input, *r.input);

@@ -38,9 +38,10 @@ class Result:
     fault_state: str
     place: str
     """FILE:LINE of the pipeline."""
+    fault_detail: str
+    """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
     passes: int
     rows: int
-    asked: int
     arrived: float
     """When the kernel got to know of it: milliseconds on a GPU, elsewhere ticks. A time that never came is negative."""
     admitted: float

@@ -36,6 +36,8 @@ class End:
     fault_state: str
     place: str
     """FILE:LINE of the pipeline."""
+    fault_detail: str
+    """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
     prompt_tokens: int
     generated: int
     passes: int
@@ -101,6 +103,8 @@ def _fault_of(number: int, end: End) -> Error:
     """What a stream of tokens raises in place of its last one."""
     file, _, line = end.place.rpartition(":")
     sentence = f"request {number} faulted: {end.fault}: {_core.fault_text(end.fault)}"
+    if end.fault_detail:
+        sentence += f"; {end.fault_detail}"
     where = f"{end.place}: " if file else ""
     message = Message(
         kind="request-faulted",

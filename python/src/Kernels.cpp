@@ -76,9 +76,9 @@ static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optiona
   out["fault"] = text(r.fault);
   out["fault_state"] = text(r.faultState);
   out["place"] = pathText(r.place);
+  out["fault_detail"] = text(r.faultDetail);
   out["passes"] = r.passes;
   out["rows"] = r.rows;
-  out["asked"] = r.asked;
   out["arrived"] = r.times.arrived;
   out["admitted"] = r.times.admitted;
   std::vector<double> appended;

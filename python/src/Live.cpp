@@ -49,6 +49,7 @@ nb::dict dictOf(const LiveEnd &end) {
   out["fault"] = text(end.fault);
   out["fault_state"] = text(end.faultState);
   out["place"] = pathText(end.place);
+  out["fault_detail"] = text(end.faultDetail);
   out["prompt_tokens"] = end.promptTokens;
   out["generated"] = end.generated;
   out["passes"] = end.passes;

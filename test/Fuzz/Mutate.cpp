@@ -32,7 +32,7 @@ constexpr const char *words[] = {
 #include "megalith/IR/Ops.def"
 #define PASS(Function, Name, Text) Name,
 #include "megalith/Transforms/Passes.def"
-#define FAULT(Enum, Code, Name, Text) Name,
+#define FAULT(Enum, Code, Name, Text, Numbers) Name,
 #include "megalith/IR/Faults.def"
     "i32",
     "f32",

@@ -1,7 +1,9 @@
 #include "Expressions.h"
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <map>
 
 namespace megalith::random_pipelines {
 
@@ -238,10 +240,22 @@ std::string Expressions::i32(const Scope &scope, int depth) {
 
 std::string Expressions::tiers(Kind kind, const Scope &scope, int depth) {
   const Kind by = chance(50) ? Kind::I32 : Kind::F32;
+  std::vector<std::pair<std::string, std::string>> tiers; // a threshold that is written stands in `written`
+  std::map<double, std::string> written;                  // these must descend
   std::string table;
-  for (uint64_t i = 1 + below(3); i > 0; --i)
-    table += fmt::format("{}[{}, {}]", table.empty() ? "" : ", ", chance(70) ? literal(by) : value(by, scope, 0),
-                         value(kind, scope, 0));
+  for (uint64_t i = 1 + below(3); i > 0; --i) {
+    const std::string then = value(kind, scope, 0), threshold = chance(70) ? literal(by) : value(by, scope, 0);
+    char *end = nullptr;
+    const double number = std::strtod(threshold.c_str(), &end);
+    if (*end != 0)
+      tiers.push_back({threshold, then});
+    else if (written.emplace(number, threshold).second)
+      tiers.push_back({"", then});
+  }
+  auto next = written.rbegin();
+  for (const auto &[threshold, then] : tiers)
+    table +=
+        fmt::format("{}[{}, {}]", table.empty() ? "" : ", ", threshold.empty() ? (next++)->second : threshold, then);
   return fmt::format("tiers({}, [{}])", value(by, scope, depth - 1), table);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 class Generator : Expressions {
 public:
-  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy), ofAdmission(seed + 17) {}
+  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy), ofAdmission(seed + 17), ofCalls(seed + 23) {}
 
   RandomPipeline make() {
     RandomPipeline out;
@@ -426,6 +426,11 @@ private:
     const std::string kept = loops && chance(50) ? fresh() : "";
     if (!kept.empty())
       fieldLines.push_back(fmt::format("{}: logits[{}]", kept, sizeText(draft.size)));
+    if (loops && ofCalls() % 3 == 0) { // a call in front of the loop, whose rows are dropped
+      s->statements.push_back("- trace: max_prob(target([last], kv=draft))[0]");
+      s->statements.push_back("- kv.target.keep: len(tokens) - 1");
+      samples = true;
+    }
     if (loops)
       draftByModel(*s, draft, kept);
     else
@@ -743,7 +748,7 @@ private:
     return out;
   }
 
-  std::mt19937_64 ofAdmission;
+  std::mt19937_64 ofAdmission, ofCalls;
   bool samples = false;
   int64_t slots = 8, rows = 64, pages = 64, pageTokens = 16;
   unsigned stateCount = 0;

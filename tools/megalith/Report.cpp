@@ -119,7 +119,8 @@ std::string formatJson(const RunReport &report) {
     object["state"] = r.state;
     if (r.finish == "fault") {
       object["fault"] = r.fault;
-      for (const auto &[key, value] : {std::pair("fault_state", &r.faultState), std::pair("place", &r.place)})
+      for (const auto &[key, value] : {std::pair("fault_state", &r.faultState), std::pair("place", &r.place),
+                                       std::pair("fault_detail", &r.faultDetail)})
         if (!value->empty())
           object[key] = *value;
     }
@@ -253,7 +254,8 @@ static std::string chart(const std::string &name, const std::vector<double> &val
 
 static std::string howItEnded(const RequestResult &r) {
   if (r.finish == "fault")
-    return fmt::format("FAULT {}: {} ({})", r.fault, faultText(r.fault), r.state);
+    return fmt::format("FAULT {}: {}{}{} ({})", r.fault, faultText(r.fault), r.faultDetail.empty() ? "" : "; ",
+                       r.faultDetail, r.state);
   const char *why = r.finish == "stop"        ? "ended by itself"
                     : r.finish == "length"    ? "reached its budget"
                     : r.finish == "limit"     ? "cut off by the tick limit"

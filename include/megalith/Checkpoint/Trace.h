@@ -10,6 +10,7 @@
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
 #include "megalith/Request.h"
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -73,6 +74,12 @@ struct TraceTick {
   std::vector<TraceFault> faults; ///< by request
 };
 
+/// What IR/Faults.def calls the numbers of a fault.
+using FaultNumbers = std::array<int32_t, 3>;
+
+/// These in words; "" of a fault that has none.
+std::string faultDetail(std::string_view fault, const FaultNumbers &numbers);
+
 /// How a request ended.
 struct TraceRequest {
   RequestId id;
@@ -84,6 +91,7 @@ struct TraceRequest {
   /// With a fault: the state in which it happened, and `file:line` of the code. Either is
   /// empty when it is not known. The place is never compared: files may lie elsewhere.
   std::string faultState, place;
+  std::string faultDetail = {}; ///< of a fault that has numbers: what faultDetail() gives
   /// What the pipeline's inputs were, defaults included.
   std::map<std::string, InputValue> inputs = {};
   bool operator==(const TraceRequest &) const = default;

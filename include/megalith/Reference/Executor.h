@@ -38,7 +38,7 @@ struct Progress {
 /// How a request ended.
 struct RequestEnd {
   std::string finish, state, fault; ///< as in TraceRequest
-  std::string faultState, place;
+  std::string faultState, place, faultDetail;
   int64_t passes = 0, rows = 0; ///< that it took part in, that it fed
 };
 
@@ -128,7 +128,6 @@ struct RequestResult {
   std::vector<int32_t> tokens;      ///< generated
   std::string finish, state, fault; ///< as in TraceRequest
   int64_t passes = 0, rows = 0;     ///< that it took part in, that it fed
-  int64_t asked = 0;                ///< with TOO_MANY_ROWS: tokens that the call was given
   int64_t arrivedTick = -1;
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   struct Append {

@@ -207,6 +207,7 @@ class Choice:
         if end.finish == "fault":
             raise ApiError(
                 f"the request has faulted: {end.fault}: {fault_text(end.fault)}"
+                + (f"; {end.fault_detail}" if end.fault_detail else "")
                 + (f" ({end.place}, in state `{end.fault_state}`)" if end.place else ""),
                 status=500,
                 kind="server_error",

@@ -372,6 +372,9 @@ stages:
   megalith_program *program = nullptr;
   megalith_errors *errors = nullptr;
   ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  // Warnings come beside the program.
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("nothing calls model `target` [unused]"), std::string::npos);
+  megalith_errors_free(errors);
   megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
   where.device = MEGALITH_REFERENCE;
   megalith_kernel *kernel = nullptr;

@@ -87,8 +87,9 @@ TEST(FamilyConfigs, AreRightOrRefused) {
       EXPECT_EQ(outcome.computes, computes) << name << " of " << writers << " is another model";
       if (!positions)
         positions = outcome.positions;
-      if (outcome.positions)
+      if (outcome.positions) {
         EXPECT_EQ(outcome.positions, positions) << name << " of " << writers << " has other positions";
+      }
       ++right;
     }
     if (reason.empty() && name.starts_with("built-")) {

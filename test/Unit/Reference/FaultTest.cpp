@@ -27,7 +27,9 @@ TEST(Faults, RequestThatCanNeverFit) {
   auto requests = prompts(4, 10);
   RunResult base = run(speculative({}), requests);
   requests[1].maxNewTokens = 64 * 4; // the whole pool, and a prompt
-  expectOnlyFault(run(speculative({}), requests), base, 1, "KV_TOO_LARGE");
+  const RunResult result = run(speculative({}), requests);
+  expectOnlyFault(result, base, 1, "KV_TOO_LARGE");
+  EXPECT_EQ(result.trace.requests[1].faultDetail, "it may need 266 positions, and the pool has 256");
 }
 
 TEST(Faults, DraftRowsCountForTheFit) {

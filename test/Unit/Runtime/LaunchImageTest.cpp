@@ -460,11 +460,15 @@ TEST_F(LaunchImageTest, ReadsWhereAFaultHappened) {
     const auto r = image.outcome()->requests[0];
     return r.fault + " in `" + r.faultState + "` at " + r.place;
   };
+  header(image, 0).waitingSince = 5;
+  header(image, 0).callCount = 70;
+  header(image, 0).priority = -3;
   const unsigned run = 1 << abi::kFaultStateShift, none = abi::kFaultNoState << abi::kFaultStateShift;
   EXPECT_EQ(at(7 | run | 31u << abi::kFaultPlaceShift), "INDEX_RANGE in `RUN` at p.yaml:31");
   EXPECT_EQ(at(7 | run | unsigned(abi::kFaultMaxLine) << abi::kFaultPlaceShift),
             "INDEX_RANGE in `RUN` at p.yaml:262143");
   EXPECT_EQ(at(4 | run | abi::kFaultAtCall | 1u << abi::kFaultPlaceShift), "FEED_MISMATCH in `RUN` at p.yaml:20");
+  EXPECT_EQ(image.outcome()->requests[0].faultDetail, "position 5 holds token -3, and was fed 70");
   EXPECT_EQ(at(1 | run | abi::kFaultAtCall), "POOL_EXHAUSTED in `RUN` at p.yaml:12");
   EXPECT_EQ(at(2 | run), "KV_TOO_LARGE in `RUN` at p.yaml:9");
   EXPECT_EQ(at(6 | run), "CORRUPT_FIELD in `RUN` at p.yaml:5");
