@@ -312,16 +312,17 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return launches.error;
   TRY(end->record(*stream));
   std::vector<std::vector<char>> fetched(memories.size());
-  std::optional<HostRange> wait(std::in_place, HostStep::Wait); // a copy waits for the kernel already
+  // Not in a copy, which has the driver to itself until the kernel ends: the interrupter would never come.
+  std::optional<HostRange> wait(std::in_place, HostStep::Wait);
+  TRY(stream->synchronize());
   for (size_t i = 0; i < memories.size(); ++i) {
     LaunchBuffer &buffer = image->buffers[i];
     if (!buffer.fetch)
       continue;
     fetched[i].resize(buffer.bytes);
     TRY(memories[i].copyTo(*stream, fetched[i].data(), buffer.bytes));
-    buffer.result = fetched[i].data();
+    buffer.result = fetched[i].data(); // it is there: memory that is not pinned
   }
-  TRY(stream->synchronize());
   const HostCalls calls = Driver::calls() - before;
   wait.reset();
   const std::vector<char> *ended = interrupter ? interrupter->finish() : nullptr;
