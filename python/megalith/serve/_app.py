@@ -560,6 +560,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
             "drains": engine.drains,
             "failure": engine.failure(),
             "history": engine.history.number,
+            "started": engine.history.started,
             "states": [state.__dict__ for state in engine.history.states],
         }
         return JSONResponse(now, headers={"Cache-Control": "no-store"})
