@@ -65,6 +65,7 @@ async function call(path, body, signal) {
 
 // JSON of the server, which may take so many seconds.
 async function read(path, seconds) {
+  if (key && !/^[\x21-\x7e]+$/.test(key)) throw new NoKey(); // no header can have it
   const answer = await call(path, null, AbortSignal.timeout(1000 * seconds));
   if (answer.status === 401) throw new NoKey();
   let value;
@@ -187,7 +188,7 @@ class Chart {
       draw("path", { d: "M0 4H16", class: `line k${index}` }, mark);
       // One of several can be left out, so that the others have the scale.
       const holder = this.lines.length > 1 ? make("button") : item;
-      holder.append(mark, `${line.name} `, value);
+      holder.append(mark, make("span", "", line.name), value);
       if (holder === item) return { item, value };
       item.append(holder);
       holder.type = "button";
