@@ -936,6 +936,8 @@ function tell(text, kind) {
   put(at("notice"), text || "");
 }
 
+let patience = 5; // seconds for figures of now
+let slowly = 1000; // ms between looks when nothing answers, or little may move
 let lost = null; // since when nothing answers
 let stopping = false;
 
@@ -943,7 +945,7 @@ let stopping = false;
 const kindOf = (now) => JSON.stringify([now.model, now.pipeline, now.device, now.version, now.states, now.slots.length, now.pools.map((pool) => [pool.model, pool.pages]), now.samples, now.has_chat]);
 
 async function look() {
-  const now = await read("stats", 5);
+  const now = await read("stats", patience);
   const isFirst = !facts;
   if (!isFirst && kindOf(now) !== kindOf(facts)) return location.reload();
   if (isFirst) {
@@ -1006,7 +1008,7 @@ function isNot(error) {
 async function loop() {
   while (true) {
     if (!document.hidden) await look().catch(isNot);
-    const pause = calm.matches || lost ? 1000 : kind === "cells" ? 500 : 200; // ms between looks
+    const pause = calm.matches || lost ? slowly : kind === "cells" ? 500 : 200; // ms between looks
     await new Promise((done) => setTimeout(done, pause));
   }
 }
