@@ -162,8 +162,9 @@ def test_streams_are_not_given_up_for_others(few):
         streams = [stack.enter_context(connect(few, ask)) for _ in range(6)]
         for stream in streams:
             assert stream.recv(1000).startswith(b"HTTP/1.1 200")
-        status, _, answer = few.call("GET", "/health")
-        assert status == 503 and answer["error"]["code"] == "too_many_connections"
+        for _ in range(20):  # each of them sees why
+            status, headers, answer = few.call("POST", "/v1/completions", "x" * 20000)
+            assert status == 503 and answer["error"]["code"] == "too_many_connections" and headers["x-request-id"]
         for stream in streams:
             assert stream.recv(1000)
     wait_for(lambda: few.call("GET", "/health")[0] == 200)
@@ -237,14 +238,33 @@ def test_who_gets_an_answer_and_stays_is_closed(monkeypatch):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"no\0HTTP\r\n\r\n")
         got = await reader.read()
-        assert len(gate.receiving) == 1  # makes room for others
-        while gate.receiving:
+        assert len(gate.lingering) == 1 and not gate.receiving
+        while gate.lingering:
             await asyncio.sleep(0.01)
         writer.close()
         return got
 
     gate = Gate(10, 30)
     assert asyncio.run(_serves(work, gate)).startswith(b"HTTP/1.1 400 Bad Request")
+
+
+def test_few_linger(monkeypatch):
+    """The one that has lingered longest ends."""
+    monkeypatch.setattr(_connections, "LINGERING", 3)
+
+    async def work(port):
+        streams = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"no\0HTTP\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            streams.append(writer)
+            assert len(gate.lingering) == min(3, len(streams))
+        for writer in streams:
+            writer.close()
+
+    gate = Gate(10, 30)
+    asyncio.run(_serves(work, gate))
 
 
 def test_strangers_do_not_fill_the_log():

@@ -22,7 +22,9 @@ LINGER_SECONDS = 2.0
 """So long a client that has its answer may send nothing of the rest of its request, before it is closed."""
 BATCH = 32
 """Connections that are taken at once, before they are counted."""
-_RESERVE = 3 * BATCH + 32
+LINGERING = 32
+"""Of connections that linger, behind their answer, so many do not count."""
+_RESERVE = 3 * BATCH + LINGERING + 32
 """Descriptors for these, and for files that are open for a moment."""
 MOST = 4096
 
@@ -34,6 +36,7 @@ class Gate:
         self.most, self._write_seconds = most, write_seconds
         self.receiving: dict[Connection, None] = {}
         """Those whose request has not come, the one that has waited longest first. They make room for others."""
+        self.lingering: dict[Connection, None] = {}
         self.hurries = False
         """The server stops: nobody waits for clients that do not read."""
 
@@ -90,7 +93,7 @@ class Connection(H11Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._has_begun = False
-        if len(self.connections) > self.gate.most:
+        if len(self.connections) - len(self.gate.lingering) > self.gate.most:
             if not self.gate.receiving:
                 self._has_begun = True  # its request is on the way
                 self._say(503, "the server has as many connections as it takes; try again later", "too_many_connections")
@@ -110,6 +113,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect(None)
+        self.gate.lingering.pop(self, None)
         for timer in (self._write_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
@@ -153,7 +157,11 @@ class Connection(H11Protocol):
             return
         self.lingers, self._heard = True, self.loop.time()
         self._expect(None)
-        self.gate.receiving[self] = None  # makes room for others, too
+        self.gate.lingering[self] = None
+        if len(self.gate.lingering) > LINGERING:
+            late = next(iter(self.gate.lingering))
+            self.gate.lingering.pop(late)
+            late.transport.abort()
         inner.write_eof()
         inner.resume_reading()
         self._linger(self._heard + BODY_SECONDS)
