@@ -265,6 +265,9 @@ def test_keys_and_screen_readers():
         shown = page.run(lines)
         page.run("document.querySelector('#panel-next .foot button').click()")
         assert page.run(lines) == shown - 1
+        assert page.run("[0.9996, 0.09996, 0.0123456, 0, 119.7, 1234].map(span)") == (
+            ["1.00 s", "100 ms", "12.3 ms", "0 µs", "2 min 0 s", "20 min 34 s"]
+        )
         assert page.run("charts[1].scale([{running: 5, waiting: 0}, {running: 4, waiting: 0}])") == [0, 5]
 
         # Who wants less motion has figures once a second.

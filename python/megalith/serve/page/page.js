@@ -44,8 +44,9 @@ const percent = (part) => `${part >= 0.0995 || part === 0 ? Math.round(100 * par
 // Three digits of a time in seconds.
 function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds >= 100) return `${Math.floor(Math.round(seconds) / 60)} min ${Math.round(seconds) % 60} s`;
+  seconds = Number(seconds.toPrecision(3)); // first: 999.6 ms are a second
   const [value, unit] = seconds < 1e-3 ? [seconds * 1e6, "µs"] : seconds < 1 ? [seconds * 1e3, "ms"] : [seconds, "s"];
-  if (seconds >= 100) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(value === 0 ? 0 : 2)} ${unit}`;
 }
 
