@@ -85,6 +85,7 @@ def test_what_is_under_way_is_shown(expected):
         page.run(key % "ArrowRight")
         assert "1 token" in page.run("at('tip').innerText")
         # A request's row opens its timeline: what it waited, its prompt, its blocks.
+        page.wait_for("document.querySelectorAll('#requests tr').length == 18")
         page.run("document.querySelector('#requests td.number button').click()")
         page.wait_for("document.querySelectorAll('tr.more rect.block').length > 0")
         assert page.run("document.querySelectorAll('tr.more rect.queued, tr.more rect.prompt').length") == 2
