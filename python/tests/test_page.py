@@ -91,6 +91,11 @@ def test_what_is_under_way_is_shown(expected):
         assert page.run("document.querySelectorAll('tr.more rect.queued, tr.more rect.prompt').length") == 2
         assert "queued" in page.run("document.querySelector('tr.more').innerText")
 
+        # On a narrow screen the timelines are still there.
+        page.call("Emulation.setDeviceMetricsOverride", width=400, height=860, deviceScaleFactor=1, mobile=False)
+        page.wait_for("innerWidth == 400 && document.querySelector('#requests td.way canvas').clientWidth > 60")
+        page.call("Emulation.setDeviceMetricsOverride", width=1180, height=860, deviceScaleFactor=1, mobile=False)
+
         # A page that is opened later sees the same.
         with browser.Browser(server.url, width=400) as other:
             other.wait_for("past.next > 0 && document.querySelectorAll('#requests tr').length >= 10")

@@ -259,11 +259,13 @@ class Chart {
       add("text", { x: left - 5, y: y + 3.5, "text-anchor": "end" }, this.options.say(tick));
     }
     const step = [20, 60, 120, 300].find((each) => (each / range) * (this.width - left - right) > (range < 120 ? 56 : 38)) || 300, shift = past.wall % step;
+    const apart = (step / range) * (this.width - left - right), room = range < 120 ? 80 : 52; // of two labels
     for (let time = Math.ceil((from + shift) / step) * step - shift; time <= to; time += step) {
       const x = Math.round(this.x(time)) + 0.5;
       if (x < left) continue;
       add("path", { class: "grid", d: `M${x} ${above}V${this.height - bottom}` });
       const isClose = x < left + 16 ? "start" : x > this.width - 24 ? "end" : "middle";
+      if (isClose === "start" && apart < room) continue;
       add("text", { x: isClose === "end" ? this.width : x, y: this.height - 4, "text-anchor": isClose }, clock(time, range < 120));
     }
     let below = samples.map(() => 0);
@@ -834,7 +836,6 @@ function fill(row, record) {
 
 const more = make("tr", "more");
 const moreCell = make("td"), moreChart = draw("svg", { role: "img" }), moreText = make("p", "small"), moreWhy = make("p", "why"), moreSaid = make("p", "text");
-moreCell.colSpan = 10;
 moreCell.append(moreText, moreChart, moreWhy, moreSaid);
 more.append(moreCell);
 
@@ -862,6 +863,7 @@ function choose(number) {
 
 // The way of one request, with its own axis.
 function showMore(record) {
+  moreCell.colSpan = [...document.querySelectorAll("#list th")].filter((each) => each.offsetWidth).length; // others would be made
   const last = age(record), wide = moreChart.clientWidth || 800, height = 96, low = height - bottom;
   const blocks = [], { per: together } = record;
   for (let place = 0; place < record.blocks.length; place += 2) blocks.push([record.blocks[place], record.blocks[place + 1]]);
