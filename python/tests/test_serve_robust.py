@@ -115,6 +115,20 @@ def test_a_reader_that_ends_is_made_anew():
     assert asyncio.run(run()).budgets == [16]
 
 
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"x" * 10**5: 1}, f"`{'x' * 200}...` is not a field"),
+        ({"stream": True, "stream_options": {"y" * 10**5: 1}}, f"`stream_options.{'y' * 185}...` is not a field"),
+        ({"stop_token_ids": [*range(40)]}, "`stop_token_ids` has 40 tokens, and this server takes 31 beside those that end a text"),
+    ],
+)
+def test_what_is_wrong_is_told_in_few_words(more, what):
+    with pytest.raises(ApiError) as caught:
+        read_job({"model": "m", "prompt": "a", **more}, False, LIMITS, megalith.text.ByteTokenizer())
+    assert caught.value.message.startswith(what) and len(caught.value.param) < 250
+
+
 def test_depths():
     for depth in 2, 100:
         assert read_json(b'{"a": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}")
