@@ -502,6 +502,8 @@ def test_few_descriptors():
         ("--context", str(10**30), "must be from 1 to 268435456"),
         ("--idle-ms", str(2**63), "must be from -2147483648"),
         ("--logit-lines", "-1", "must be from 0 to 16777216"),
+        ("--served-model-name", "", "must be up to 200 characters that can be printed, found ''"),
+        ("--served-model-name", "a\nb", "must be up to 200 characters that can be printed, found 'a\\nb'"),
         ("--allow-origin", "page.example", "must be as https://example.org"),
         ("--allow-origin", "https://page.example/", "must be as https://example.org"),
     ],

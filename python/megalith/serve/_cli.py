@@ -63,6 +63,12 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
+def _name(text: str) -> str:
+    if not text or not text.isprintable() or len(text) > 200:
+        raise argparse.ArgumentTypeError(f"must be up to 200 characters that can be printed, found {text[:40]!r}")
+    return text
+
+
 _TOKENS = _whole(1, 1 << 28)
 
 
@@ -77,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_model_options(parser)
     parser.add_argument(
-        "--served-model-name", metavar="NAME", help="that clients ask for; default: the name of the folder"
+        "--served-model-name", type=_name, metavar="NAME", help="that clients ask for; default: the name of the folder"
     )
     parser.add_argument("--chat-template", metavar="FILE", help="in place of the checkpoint's")
 
