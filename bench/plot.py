@@ -22,6 +22,8 @@ GREY, LIGHT = "#666666", "#DDDDDD"
 # On dark ground, where they are not bright enough.
 DARK = {BLACK: "#E6E6E6", BLUE: "#4DA3E0", VERMILLION: "#F0824A", GREEN: "#2FBF95", GREY: "#A8B0B8", LIGHT: "#3A4148"}
 DARK_GROUND = "#0D1117"
+STYLE = {"font.size": 9, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "legend.fontsize": 8.5,
+         "svg.hashsalt": "megalith", "axes.linewidth": 0.7, "lines.linewidth": 1.3}
 WIDTH = 6.3  # inches: the text of an A4 page
 MODES = {"resident": (BLUE, "o", "-"), "graph": (GREEN, "s", "--"), "host": (VERMILLION, "^", ":")}
 PERCENTILES = {"p50": (BLUE, "o", "-"), "p95": (GREEN, "s", "--"), "p99": (ORANGE, "D", "-."),
@@ -324,7 +326,7 @@ def draw_blocks(folder):
     axis.set_xlabel("tick")
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=30, ticks=range(most + 1))
     bar.set_label("drafts proposed")
-    head(figure, "Block size of each request over time", run.subtitle() + ". White: nothing is verified")
+    head(figure, "Block size of each request over time", run.subtitle() + ". Empty: nothing is verified")
     return figure
 
 
@@ -385,35 +387,45 @@ def draw_pages(folder):
 
 
 def draw_latencies(folder):
-    """Percentiles that are equal must not hide each other: each batch has its own side by side, with their numbers."""
+    """Percentiles that are equal must not hide each other: those of a batch stand side by side. The first and the third have
+    their numbers."""
     table = Table(folder, "latency.csv")
-    rows = {"ttft": "to the first token", "itl": "between appends"}
+    rows = {"ttft": "first token", "itl": "between appends"}
     table.need(*(f"{name}_{p}_{table.unit}" for name in rows for p in PERCENTILES))
     pipelines, batches = table.values("pipeline"), table.values("requests")
     figure, axes = start(len(pipelines), 2, 1.75 * len(pipelines), sharex=True, sharey="col")
     for line, pipeline in zip(axes, pipelines):
         for axis, (name, label) in zip(line, rows.items()):
+            of = {p: [table.number(f"{name}_{p}_{table.unit}", pipeline=pipeline, requests=batch) for batch in batches]
+                  for p in PERCENTILES}
             for place, (percentile, (colour, marker, _)) in enumerate(PERCENTILES.items()):
-                found = [(i, table.number(f"{name}_{percentile}_{table.unit}", pipeline=pipeline, requests=batch))
-                         for i, batch in enumerate(batches)]
-                shift = 0.2 * (place - 1.5)
-                found = [(i + shift, value) for i, value in found if value is not None]
-                axis.vlines([x for x, _ in found], 0, [value for _, value in found], color=colour, linewidth=1.1, alpha=0.6)
-                axis.plot(*zip(*found), color=colour, marker=marker, linestyle="", markersize=4.5, label=percentile)
-                for x, value in found:
-                    axis.annotate(f"{value:.3g}", (x, value), xytext=(0, 4), textcoords="offset points", fontsize=6,
-                                  rotation=90, ha="center", va="bottom", color=GREY)
+                found = [(i + 0.17 * (place - 1.5), value) for i, value in enumerate(of[percentile]) if value is not None]
+                axis.plot(*zip(*found), color=colour, marker=marker, linestyle="", markersize=4, label=percentile)
+            for i, (middle, late) in enumerate(zip(of["p50"], of["p99"])):
+                texts = [f"{value:#.3g}".rstrip(".") for value in (middle, late) if value is not None]
+                for value, text, side in zip((middle, late), texts, (-1, 1)):
+                    if side > 0 and text == texts[0]:
+                        continue  # once is enough
+                    axis.annotate(text, (i, value), xytext=(0, 4.5 * side), textcoords="offset points", fontsize=7,
+                                  ha="center", va="bottom" if side > 0 else "top", color=GREY)
             grid(axis)
             axis.tick_params(axis="x", length=0)
-            axis.set_title(f"{short(pipeline)}: {label}, {table.unit}", fontsize=9, loc="left")
-    for axis in axes[0]:
-        axis.set_ylim(0, 1.32 * max(value for a in axes[:, list(axes[0]).index(axis)] for line in a.get_lines()
-                                    for value in line.get_ydata()))
+            axis.set_title(f"{short(pipeline)}: {label}, {table.unit}{' (log)' if name == 'ttft' else ''}", fontsize=9, loc="left")
+    values = {axis: [value for a in axes[:, column] for line in a.get_lines() for value in line.get_ydata()]
+              for column, axis in enumerate(axes[0])}
+    first, between = axes[0]
+    first.set_yscale("log")
+    low, high = (10 ** turn(math.log10(of(values[first]))) for turn, of in ((math.floor, min), (math.ceil, max)))
+    first.set_ylim(low / 2.5, high * 1.6)  # there are numbers beyond
+    first.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    first.minorticks_off()
+    between.set_ylim(0, 1.2 * max(values[between]))
     for axis in axes[-1]:
         axis.set_xticks(range(len(batches)), batches)
+        axis.set_xlim(-0.6, len(batches) - 0.4)
         axis.set_xlabel("requests at once")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    head(figure, "Latency to the first token and between tokens: percentiles", table.subtitle())
+    figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    head(figure, "Latency to the first token and between tokens: percentiles", table.subtitle("numbers: p50 and p99"))
     return figure
 
 
@@ -522,9 +534,7 @@ def main():
     except ImportError:
         fail("plot.py needs matplotlib: `pip install matplotlib`")
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({
-        "font.size": 9, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "legend.fontsize": 8.5,
-        "svg.hashsalt": "megalith", "axes.linewidth": 0.7, "lines.linewidth": 1.3})
+    matplotlib.rcParams.update(STYLE)
     out = pathlib.Path(args.out)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -277,6 +277,23 @@ class Plot(unittest.TestCase):
             self.assertTrue((pathlib.Path(first) / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG"))
 
     @PLOT_ONLY
+    def test_numbers_of_latencies_can_be_read(self):
+        """No text of the figure stands on another one."""
+        import matplotlib
+        matplotlib.use("Agg")
+        for data in INPUTS, BENCH.parent / "docs/figures":
+            with matplotlib.rc_context(plot.STYLE):
+                figure = plot.FIGURES["latencies"](data)
+                figure.canvas.draw()
+                texts = [text for text in figure.findobj(matplotlib.text.Text) if text.get_visible() and text.get_text()]
+                boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+                self.assertGreater(len(boxes), 20)
+                for place, (one, box) in enumerate(boxes):
+                    for other, its in boxes[:place]:
+                        apart = (box.x0 >= its.x1 - 1 or its.x0 >= box.x1 - 1 or box.y0 >= its.y1 - 1 or its.y0 >= box.y1 - 1)
+                        self.assertTrue(apart, (one, other))
+
+    @PLOT_ONLY
     def test_errors_of_the_script(self):
         self.assertEqual(script("plot.py", "--data=/nowhere", "--out=/tmp/megalith-no-figures")[::2],
                          (1, "error: /nowhere/control.csv: No such file or directory; "

@@ -13,7 +13,8 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 class Browser:
-    def __init__(self, url, width=1180, height=860, scheme="light"):
+    def __init__(self, url, width=1180, height=860, scheme="light", script=""):
+        """`script` runs before those of the page."""
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         its_input, self.output = os.pipe()
         self.input, its_output = os.pipe()
@@ -32,6 +33,7 @@ class Browser:
         self.call("Runtime.enable")
         self.call("Log.enable")
         self.call("Page.enable")
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
         self.call("Page.navigate", url=url)
         while not self.is_loaded:
             self.take(self.read())

@@ -1,8 +1,13 @@
 """The page of `megalith-serve` in a headless Chromium."""
 
+import http.client
+import http.server
 import json
 import math
 import re
+import signal
+import threading
+import time
 import urllib.request
 
 import browser
@@ -80,10 +85,16 @@ def test_what_is_under_way_is_shown(expected):
         page.run(key % "ArrowRight")
         assert "1 token" in page.run("at('tip').innerText")
         # A request's row opens its timeline: what it waited, its prompt, its blocks.
+        page.wait_for("document.querySelectorAll('#requests tr').length == 18")
         page.run("document.querySelector('#requests td.number button').click()")
         page.wait_for("document.querySelectorAll('tr.more rect.block').length > 0")
         assert page.run("document.querySelectorAll('tr.more rect.queued, tr.more rect.prompt').length") == 2
         assert "queued" in page.run("document.querySelector('tr.more').innerText")
+
+        # On a narrow screen the timelines are still there.
+        page.call("Emulation.setDeviceMetricsOverride", width=400, height=860, deviceScaleFactor=1, mobile=False)
+        page.wait_for("innerWidth == 400 && document.querySelector('#requests td.way canvas').clientWidth > 60")
+        page.call("Emulation.setDeviceMetricsOverride", width=1180, height=860, deviceScaleFactor=1, mobile=False)
 
         # A page that is opened later sees the same.
         with browser.Browser(server.url, width=400) as other:
@@ -96,6 +107,185 @@ def test_what_is_under_way_is_shown(expected):
         assert "does not answer since" in page.run("at('notice').innerText")
 
 
+class Proxy:
+    """Has the server below a path, and can be made to fail."""
+
+    def __init__(self, port):
+        proxy = self
+        self.hangs = threading.Event()
+        self.hangs.set()  # it does not
+        self.says = None  # status and text, in place of an answer
+        self.changes = {}  # members of the figures
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                proxy.hangs.wait()
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                status, kind, content = 404, "text/plain", b""
+                if proxy.says:
+                    status, content = proxy.says
+                elif self.path.startswith("/a/path/"):
+                    inner = http.client.HTTPConnection("127.0.0.1", port)
+                    inner.request(self.command, self.path[7:], body, {"Content-Type": "application/json"})
+                    answer = inner.getresponse()
+                    status, kind, content = answer.status, answer.headers["Content-Type"], answer.read()
+                    numbers = answer.headers["X-Megalith-Requests"]
+                    inner.close()
+                    if self.path == "/a/path/stats":
+                        content = json.dumps(json.loads(content) | proxy.changes).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                if kind.startswith("text/event-stream"):
+                    self.send_header("X-Megalith-Requests", numbers)
+                self.end_headers()
+                try:
+                    self.wfile.write(content)
+                except ConnectionError:  # it has waited long enough
+                    pass
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/a/path/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.hangs.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+# The machine of who looks has another time.
+LATE = "{ const now = Date.now, Real = Date; Date = class extends Real { constructor(...of) { super(...(of.length ? of : [now() - 5e6])); } static now() { return now() - 5e6; } }; }"
+
+
+def test_below_a_path_and_without_answers(expected):
+    with Served("adaptive_speculative") as server, Proxy(server.port) as proxy, browser.Browser(proxy.url, script=LATE) as page:
+        page.wait_for("at('state').innerText == 'idle' && past.next > 0")
+        assert page.run("at('address').innerText") == f"{proxy.url}v1/completions"
+        ask(page, PROMPTS[0], 12)
+        page.wait_for("document.querySelector('.answer .note')?.innerText.endsWith('length')")
+        assert page.run("document.querySelector('.answer pre').innerText").endswith(bytes(expected[PROMPTS[0]]).decode())
+        page.wait_for("document.querySelectorAll('#requests tr').length == 1")
+
+        def is_told(state, notice, isOld=True):
+            page.wait_for(f"at('state').innerText == {json.dumps(state)} && at('notice').innerText.includes({json.dumps(notice)})")
+            assert page.run("document.querySelector('main').classList.contains('old')") == isOld
+
+        def comes_back():
+            proxy.hangs.set()
+            proxy.says, proxy.changes = None, {}
+            page.wait_for("at('state').innerText == 'idle' && at('notice').hidden")
+            assert page.run("!document.querySelector('main').classList.contains('old')")
+
+        # Who hangs does not answer, and the time of it is the server's.
+        page.run("patience = 0.5; slowly = 50")
+        begin = time.time()
+        proxy.hangs.clear()
+        is_told("the server does not answer", "does not answer since")
+        times = [time.strftime("%H:%M:%S", time.localtime(begin + second)) for second in range(-1, 20)]
+        assert re.search(r"since (\S+)\.", page.run("at('notice').innerText"))[1] in times
+        comes_back()
+        for says, notice in (
+            ((502, b"<html>Bad gateway"), "status 502. What is shown is of"),
+            ((503, b'{"error": {"message": "too many"}}'), "status 503, too many."),
+            ((200, b"<html>Welcome"), "what answers is another program"),
+        ):
+            proxy.says = says
+            is_told("no figures", notice)
+            comes_back()
+        proxy.says = 401, b"{}"
+        is_told("a key is needed", "")
+        assert page.run("!at('key').hidden")
+        comes_back()
+        assert page.run("at('key').hidden")
+
+        proxy.changes = {"failure": "a NaN"}
+        is_told("failed", "The engine has failed: a NaN. The server ends.", isOld=False)
+        proxy.hangs.clear()
+        is_told("the server does not answer", "The engine has failed: a NaN. The server has ended. What is shown is of")
+        comes_back()
+        # Counts that begin anew are no negative speed.
+        proxy.changes = {"generated_tokens": 10**6}
+        page.wait_for("facts.generated_tokens == 1e6")
+        page.run("speeds = []; new MutationObserver(() => speeds.push(at('speed').innerText)).observe(at('speed'), {childList: true, characterData: true, subtree: true})")
+        proxy.changes = {"started": 1, "generated_tokens": 5}
+        page.wait_for("facts.generated_tokens == 5")
+        time.sleep(0.5)
+        assert not [each for each in page.run("[...speeds, at('speed').innerText]") if each.startswith("-")]
+
+
+def test_a_server_that_stops_and_another_that_comes():
+    with Served("autoregressive", "--grace", "0.5") as server, browser.Browser(server.url) as page:
+        page.wait_for("at('state').innerText == 'idle' && past.next > 0")
+        ask(page, "a", 2000)
+        page.wait_for("at('state').innerText == 'at work'")
+        server.process.send_signal(signal.SIGTERM)
+        page.wait_for("at('state').innerText == 'stopping' && at('notice').innerText.startsWith('The server is stopping')")
+        page.wait_for("at('notice').innerText.startsWith('The server has stopped. What is shown is of ')")
+        assert page.run("document.querySelector('.answer .note').innerText") == "the server is stopping"
+        assert server.wait() == 0
+        with Served("speculative_lookup", "--port", str(server.port)):
+            page.wait_for("document.readyState == 'complete' && at('what')?.innerText.includes('speculative_lookup')")
+            page.wait_for("at('state').innerText == 'idle' && at('notice').hidden && past.next > 0")
+
+
+def test_keys_and_screen_readers():
+    with Served("adaptive_speculative", "--set", "slots=3") as server, browser.Browser(server.url) as page:
+        page.wait_for("at('state').innerText == 'idle' && past.next > 0")
+        ask(page, PROMPTS[0], 30)
+        page.wait_for("document.querySelectorAll('#requests tr').length == 1 && at('size').innerText.includes('mean')")
+        page.call("Accessibility.enable")
+        nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+        seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] != "RootWebArea"]
+        focusable = [node for node in seen if any(each["name"] == "focusable" for each in node["properties"])]
+        assert len(focusable) > 30 and [node for node in focusable if not node["name"]["value"]] == []
+        names = {node["role"]["value"]: [] for node in seen}
+        for node in seen:
+            names[node["role"]["value"]].append(node.get("name", {}).get("value"))
+        assert names["article"][:2] == ["Tokens per second", "Requests"] and "" not in names["article"]
+        assert "Slot 2, free" in names["listitem"] and "Request #0" in names["button"]
+
+        # Tab goes through all of it, and what keys ask for is told.
+        press = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
+        page.run("document.querySelector('#panel-requests svg').focus()")
+        page.run(press % "ArrowLeft")
+        assert re.fullmatch(r"Requests [\d:]+, running \d, waiting \d", page.run("at('told').innerText"))
+        page.run("document.querySelector('#panel-sizes svg').focus()")
+        page.run(press % "ArrowRight")
+        assert page.run("at('told').innerText").startswith("Block sizes last 10 min, 1 token ")
+        outlines = "getComputedStyle(document.activeElement).outlineStyle"
+        for _ in range(12):
+            for kind in "rawKeyDown", "keyUp":
+                page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            assert page.run("document.activeElement == document.body") or page.run(outlines) == "solid"
+
+        # A line can be left out, and a whole number has whole ticks.
+        lines = "document.querySelectorAll('#panel-next .line[d]:not(.foot *)').length"
+        shown = page.run(lines)
+        page.run("document.querySelector('#panel-next .foot button').click()")
+        assert page.run(lines) == shown - 1
+        assert page.run("[0.9996, 0.09996, 0.0123456, 0, 119.7, 1234].map(span)") == (
+            ["1.00 s", "100 ms", "12.3 ms", "0 µs", "2 min 0 s", "20 min 34 s"]
+        )
+        assert page.run("charts[1].scale([{running: 5, waiting: 0}, {running: 4, waiting: 0}])") == [0, 5]
+
+        # Who wants less motion has figures once a second.
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+        time.sleep(0.3)
+        count = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/stats')).length"
+        before = page.run(count)
+        time.sleep(1.5)
+        assert 1 <= page.run(count) - before <= 2
+        assert page.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
 def test_texts_keys_and_chats(tmp_path):
     (tmp_path / "template.jinja").write_text(TEMPLATE)
     options = ["--show-text", "--chat-template", str(tmp_path / "template.jinja")]
@@ -104,6 +294,10 @@ def test_texts_keys_and_chats(tmp_path):
         page.wait_for("at('state').innerText == 'a key is needed' && !at('key').hidden")
         page.run("at('key-text').value = 'wrong'; at('key').requestSubmit()")
         page.wait_for("at('state').innerText == 'the key is wrong'")
+        page.run("at('key-text').value = 'sésame ✓'; at('key').requestSubmit()")  # no header can have it
+        page.wait_for("key != 'wrong'")
+        time.sleep(0.5)
+        assert page.run("at('state').innerText") == "the key is wrong"
         page.run("at('key-text').value = 'sesame'; at('key').requestSubmit()")
         page.wait_for("at('state').innerText == 'idle' && at('key').hidden")
         # A greedy pipeline that does not draft.

@@ -690,7 +690,7 @@ def test_an_engine_that_fails_ends_the_server(tmp_path):
         with pytest.raises(openai.APIError, match="the engine has failed.*model.safetensors"):
             list(stream)
         assert server.wait() == 1
-        assert "error: the engine has failed: " in server.error_text() and "Traceback" not in server.error_text()
+        assert "error: the engine has failed: /" in server.error_text() and "Traceback" not in server.error_text()
 
 
 def run(*arguments):
@@ -721,7 +721,7 @@ def test_what_is_wrong_at_the_start(tmp_path):
     code, _, error = run("sampled", "--model", tmp_path, "--port", 0)
     assert code == 1 and "config.json" in error
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--host", "no.such.host.invalid")
-    assert code == 1 and "there is no such address" in error
+    assert code == 1 and error.startswith("error: --host: `no.such.host.invalid` is no address")
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--max-waiting", 0)
     assert code == 2 and "must be from 1 to 65536, found 0" in error
     code, _, error = run("sampled", "--model", DEMO, "--port", 0, "--chat-template", tmp_path / "none")
@@ -824,7 +824,7 @@ def test_stop_texts_go_to_the_engine_where_they_are_exact():
 
     assert stop(Known(), stop=["<|end|>", "x"], stop_token_ids=[5, 5]) == [[5], [258]]
     assert stop(megalith.text.ByteTokenizer(), stop=["ab", "x" * 100]) == [[97, 98]]  # the other one has no room
-    with pytest.raises(ApiError, match="too many"):
+    with pytest.raises(ApiError, match="has 40 tokens, and this server takes 31"):
         stop(Known(), stop_token_ids=list(range(40)))
 
 

@@ -8,9 +8,11 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import megalith
 import numpy as np
@@ -20,7 +22,8 @@ from conftest import DEMO, PROMPTS
 from megalith._session import Event
 from megalith._templates import Templates
 from megalith.serve import _connections
-from megalith.serve._cli import _token_bytes, make_parser
+from megalith.serve._app import Answer, Facts, make_app
+from megalith.serve._cli import _bind, _NoPlace, _token_bytes, main, make_parser
 from megalith.serve._connections import Connection, Gate
 from megalith.serve._engine import Engine
 from megalith.serve._log import MOST_LINES, Log
@@ -112,6 +115,20 @@ def test_a_reader_that_ends_is_made_anew():
     assert asyncio.run(run()).budgets == [16]
 
 
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"x" * 10**5: 1}, f"`{'x' * 200}...` is not a field"),
+        ({"stream": True, "stream_options": {"y" * 10**5: 1}}, f"`stream_options.{'y' * 185}...` is not a field"),
+        ({"stop_token_ids": [*range(40)]}, "`stop_token_ids` has 40 tokens, and this server takes 31 beside those that end a text"),
+    ],
+)
+def test_what_is_wrong_is_told_in_few_words(more, what):
+    with pytest.raises(ApiError) as caught:
+        read_job({"model": "m", "prompt": "a", **more}, False, LIMITS, megalith.text.ByteTokenizer())
+    assert caught.value.message.startswith(what) and len(caught.value.param) < 250
+
+
 def test_depths():
     for depth in 2, 100:
         assert read_json(b'{"a": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}")
@@ -159,8 +176,9 @@ def test_streams_are_not_given_up_for_others(few):
         streams = [stack.enter_context(connect(few, ask)) for _ in range(6)]
         for stream in streams:
             assert stream.recv(1000).startswith(b"HTTP/1.1 200")
-        status, _, answer = few.call("GET", "/health")
-        assert status == 503 and answer["error"]["code"] == "too_many_connections"
+        for _ in range(20):  # each of them sees why
+            status, headers, answer = few.call("POST", "/v1/completions", "x" * 20000)
+            assert status == 503 and answer["error"]["code"] == "too_many_connections" and headers["x-request-id"]
         for stream in streams:
             assert stream.recv(1000)
     wait_for(lambda: few.call("GET", "/health")[0] == 200)
@@ -197,8 +215,130 @@ def test_pieces_are_made_as_the_client_reads(kernel):
 
 def test_what_is_not_http(few):
     with connect(few, b"\x16\x03\x01 nonsense\r\n\r\n") as connection:
+        connection.shutdown(socket.SHUT_WR)
         answer = connection.makefile("rb").read()
+        wait_for(lambda: f"127.0.0.1:{connection.getsockname()[1]} - no HTTP\n" in few.error_text())
     assert answer.startswith(b"HTTP/1.1 400") and json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+
+
+LARGE = b"Content-Length: 3000000\r\n\r\n" + b"x" * 3000000
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n" + (b"10000\r\n" + b"x" * 65536 + b"\r\n") * 30 + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_of, status",
+    [
+        (HEAD + LARGE, 413),
+        (HEAD + CHUNKED, 413),
+        (HEAD + b"Connection: close\r\n" + LARGE, 413),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + LARGE, 405),
+        (b"POST / HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n" + CHUNKED, 403),
+        (b"no\0HTTP\r\n\r\n" + b"x" * 3000000, 400),
+    ],
+)
+def test_an_answer_is_seen_by_who_still_sends(few, request_of, status):
+    """A connection that is closed with bytes unread is reset, and what was answered is lost."""
+    with connect(few, request_of) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and json.loads(body)["error"]["message"]
+    assert b"x-request-id" in head
+
+
+def test_who_gets_an_answer_and_stays_is_closed(monkeypatch):
+    monkeypatch.setattr(_connections, "LINGER_SECONDS", 0.05)
+
+    async def work(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"no\0HTTP\r\n\r\n")
+        got = await reader.read()
+        assert len(gate.lingering) == 1 and not gate.receiving
+        while gate.lingering:
+            await asyncio.sleep(0.01)
+        writer.close()
+        return got
+
+    gate = Gate(10, 30)
+    assert asyncio.run(_serves(work, gate)).startswith(b"HTTP/1.1 400 Bad Request")
+
+
+def test_few_linger(monkeypatch):
+    """The one that has lingered longest ends."""
+    monkeypatch.setattr(_connections, "LINGERING", 3)
+
+    async def work(port):
+        streams = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"no\0HTTP\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            streams.append(writer)
+            assert len(gate.lingering) == min(3, len(streams))
+        for writer in streams:
+            writer.close()
+
+    gate = Gate(10, 30)
+    asyncio.run(_serves(work, gate))
+
+
+def test_strangers_do_not_fill_the_log():
+    """One that wants another protocol gets this one."""
+    with Served("sampled") as server:
+        upgrade = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        for send, status in (upgrade, b"200"), (b"\x16\x03\x01\r\n\r\n", b"400"):
+            with connect(server, send) as connection:
+                assert connection.recv(1000).split()[1] == status
+        assert server.end(signal.SIGTERM) == 0 and server.error_text() == ""
+
+
+def test_clients_that_leave_and_many_at_once():
+    body = json.dumps({"model": "demo", "prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True}).encode()
+    stream = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    whole = stream.replace(b'"stream": true, ', b'               ')
+    with Served("sampled", "--set", "slots=4") as server:
+        for number in range(60):
+            with connect(server) as connection:
+                if number % 6 == 5:  # at once, and with a reset
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sent = (b"", HEAD[: 3 + number], stream[: len(stream) - 1 - number % 7], whole, stream, stream)[number % 6]
+                connection.sendall(sent)
+                if number % 6 == 4:
+                    assert connection.recv(1 + 5 * number)
+        wait_for(lambda: (stats := server.stats())["running"] + stats["waiting"] == 0)
+
+        one = stream.replace(b"1500", b"1   ")
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(connect(server, one)) for _ in range(300)]
+            for connection in connections:
+                got = b""
+                while b"[DONE]" not in got:
+                    got += (more := connection.recv(1 << 16))
+                    assert more, got
+                assert got.startswith(b"HTTP/1.1 200") and b'"error"' not in got
+        # All connections are closed again.
+        wait_for(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) < 20)
+        assert server.error_text() == ""
+
+
+def test_a_host_that_is_none():
+    """Where any name will do, any bytes may come as one."""
+
+    async def ask(path):
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        app = make_app(SimpleNamespace(limits=LIMITS), Facts("p", "d", None, None, 100), None)
+        scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", b"[")], "query_string": b"", "scheme": "http"}
+        await app(scope, None, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])["error"]["message"]
+
+    assert asyncio.run(ask("/nothing")) == (404, "there is no `/nothing` here")
+    # Not sent elsewhere: behind a proxy the path has another name.
+    assert asyncio.run(ask("/v1/models/../stats/"))[0] == 404
+    assert asyncio.run(ask("/stats/")) == (404, "there is no `/stats/` here; leave out the slash at its end")
+    assert asyncio.run(ask("/v1/completions")) == (405, "GET is not a method of `/v1/completions`")
 
 
 def test_the_log_has_who_really_called(few):
@@ -362,6 +502,8 @@ def test_few_descriptors():
         ("--context", str(10**30), "must be from 1 to 268435456"),
         ("--idle-ms", str(2**63), "must be from -2147483648"),
         ("--logit-lines", "-1", "must be from 0 to 16777216"),
+        ("--served-model-name", "", "must be up to 200 characters that can be printed, found ''"),
+        ("--served-model-name", "a\nb", "must be up to 200 characters that can be printed, found 'a\\nb'"),
         ("--allow-origin", "page.example", "must be as https://example.org"),
         ("--allow-origin", "https://page.example/", "must be as https://example.org"),
     ],
@@ -370,6 +512,43 @@ def test_numbers_out_of_range_are_told_at_the_start(capsys, option, value, what)
     with pytest.raises(SystemExit) as caught:
         make_parser().parse_args(["sampled", "--model", "m", f"{option}={value}"])
     assert caught.value.code == 2 and f"argument {option}: {what}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "host, port, what",
+    [
+        ("no.such.host.invalid", 0, "--host: `no.such.host.invalid` is no address"),
+        ("", 0, "--host: `` is no address"),
+        ("a" * 300, 0, "--host: `a"),
+        ("256.1.1.1", 0, "--host: `256.1.1.1` is no address"),
+        ("192.0.2.1", 1, "192.0.2.1:1: this is no address of this machine; --host 127.0.0.1 "),
+    ],
+)
+def test_where_nobody_can_be_served(host, port, what):
+    with pytest.raises(_NoPlace) as caught:
+        _bind(host, port)
+    assert str(caught.value).startswith(what)
+
+
+@pytest.mark.parametrize("key", ["é", "a b", "a\n"])
+def test_keys_that_no_client_can_send(capsys, key):
+    assert main(["sampled", "--model", "m", "--api-key", key]) == 1
+    assert capsys.readouterr().err == "error: the API key may have visible ASCII characters only, and no spaces\n"
+
+
+def test_failures_of_the_server_are_in_its_log(caplog):
+    job = SimpleNamespace(is_chat=False, id=None, wants_usage=False, usage_each=False)
+
+    async def fails():
+        raise ApiError("the request has faulted", status=500)
+        yield
+
+    async def run():
+        stream = Answer(job, "m", None).events(SimpleNamespace(pieces=fails))
+        return [event async for event in stream]
+
+    assert b"the request has faulted" in asyncio.run(run())[0]
+    assert [record.getMessage() for record in caplog.records] == ["the request has faulted"]
 
 
 def run(*arguments):

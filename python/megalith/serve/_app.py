@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import math
 import re
 import time
@@ -62,9 +63,18 @@ class Facts:
     """Of pages elsewhere that may call the server. `*`: all."""
 
 
+_log = logging.getLogger("megalith.serve")
+
+
 def _answer(error: ApiError) -> Response:
     text = json.dumps(error.body())  # ASCII: it may quote what is no text
     return Response(text, status_code=error.status, headers=error.headers, media_type="application/json")
+
+
+def _tell_failure(error: ApiError) -> None:
+    """The log has what is no client's fault."""
+    if error.status == 500:
+        _log.error("%s", error.message)
 
 
 # ===----------------------------------------------------------------------===#
@@ -382,6 +392,7 @@ class Answer:
             if self.job.wants_usage:
                 yield _event(self.chunk([], self.usage(run)))
         except ApiError as error:  # the status was sent already
+            _tell_failure(error)
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
 
@@ -560,6 +571,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
             "drains": engine.drains,
             "failure": engine.failure(),
             "history": engine.history.number,
+            "started": engine.history.started,
             "states": [state.__dict__ for state in engine.history.states],
         }
         return JSONResponse(now, headers={"Cache-Control": "no-store"})
@@ -588,14 +600,17 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
 
     def api_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
+        _tell_failure(error)
         return _answer(error)
 
     def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        elsewhere = [words for path, words in _ELSEWHERE.items() if request.url.path.startswith(path)]
+        here = request.scope["path"]  # not of the URL: the host in it may be no host
+        slash = "; leave out the slash at its end" if here.rstrip("/") in paths else ""
+        elsewhere = [words for path, words in _ELSEWHERE.items() if here.startswith(path)]
         what = {
-            404: elsewhere[0] if elsewhere else f"there is no `{request.url.path[:200]}` here",
-            405: f"{request.method} is not a method of `{request.url.path[:200]}`",
+            404: elsewhere[0] if elsewhere else f"there is no `{here[:200]}` here{slash}",
+            405: f"{request.method} is not a method of `{here[:200]}`",
         }.get(error.status_code, error.detail)
         return _answer(ApiError(what, status=error.status_code, headers=error.headers))
 
@@ -605,24 +620,26 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
     def gone(request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it
 
+    routes = [
+        Route("/v1/models", models),
+        Route("/v1/models/{model:path}", one_model),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/tokenize", tokenize, methods=["POST"]),
+        Route("/detokenize", detokenize, methods=["POST"]),
+        Route("/version", told_version),
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/stats", stats),
+        Route("/history", history),
+        Route("/", page("index.html", "text/html")),
+        Route("/page.js", page("page.js", "text/javascript")),
+        Route("/page.css", page("page.css", "text/css")),
+        Route("/icon.svg", page("icon.svg", "image/svg+xml")),
+    ]
+    paths = {route.path for route in routes}
     app = Starlette(
-        routes=[
-            Route("/v1/models", models),
-            Route("/v1/models/{model:path}", one_model),
-            Route("/v1/completions", completions, methods=["POST"]),
-            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-            Route("/tokenize", tokenize, methods=["POST"]),
-            Route("/detokenize", detokenize, methods=["POST"]),
-            Route("/version", told_version),
-            Route("/health", health),
-            Route("/metrics", metrics),
-            Route("/stats", stats),
-            Route("/history", history),
-            Route("/", page("index.html", "text/html")),
-            Route("/page.js", page("page.js", "text/javascript")),
-            Route("/page.css", page("page.css", "text/css")),
-            Route("/icon.svg", page("icon.svg", "image/svg+xml")),
-        ],
+        routes=routes,
         exception_handlers={
             ApiError: api_error,
             HTTPException: http_error,
@@ -630,5 +647,6 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
             Exception: any_error,
         },
     )
+    app.router.redirect_slashes = False  # a proxy may have other names for this server, and for the path
     app.add_middleware(Guard, facts=facts)
     return RequestIds(Cors(app, facts.origins))

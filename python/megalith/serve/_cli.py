@@ -63,6 +63,12 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
+def _name(text: str) -> str:
+    if not text or not text.isprintable() or len(text) > 200:
+        raise argparse.ArgumentTypeError(f"must be up to 200 characters that can be printed, found {text[:40]!r}")
+    return text
+
+
 _TOKENS = _whole(1, 1 << 28)
 
 
@@ -77,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_model_options(parser)
     parser.add_argument(
-        "--served-model-name", metavar="NAME", help="that clients ask for; default: the name of the folder"
+        "--served-model-name", type=_name, metavar="NAME", help="that clients ask for; default: the name of the folder"
     )
     parser.add_argument("--chat-template", metavar="FILE", help="in place of the checkpoint's")
 
@@ -180,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(parsed)
     except Error as error:
         print(error, file=sys.stderr)
-    except (texts.TextError, OSError) as error:
+    except (texts.TextError, OSError, _NoPlace) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return 130
@@ -192,9 +198,15 @@ def _fail(what: str) -> int:
     return 1
 
 
-class _PortTaken(OSError):
-    def __str__(self) -> str:
-        return f"{self.args[0]}: the port is in use, by another server perhaps; take another one with --port"
+_WHY_NOT = {
+    errno.EADDRINUSE: "the port is in use, by another server perhaps; take another one with --port",
+    errno.EACCES: "this user may not have the port; take one from 1024 on with --port",
+    errno.EADDRNOTAVAIL: "this is no address of this machine; --host 127.0.0.1 is for this machine alone, 0.0.0.0 for others, too",
+}
+
+
+class _NoPlace(Exception):
+    """Nobody can be served at the address."""
 
 
 @contextlib.contextmanager
@@ -202,24 +214,27 @@ def _told_of(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise _PortTaken(where) from error
-        raise OSError(f"{where}: {error.strerror or error}") from error
+        raise _NoPlace(f"{where}: {_WHY_NOT.get(error.errno or 0) or error.strerror or error}") from error
 
 
 def _bind(host: str, port: int) -> socket.socket:
     """Before a model is loaded. It listens when all is there; until then clients are refused, and need not wait."""
-    where = f"{host}:{port}"
-    with _told_of(where):
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        except OSError as error:
-            raise OSError(f"{where}: there is no such address: {error.strerror}") from error
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host or "?", port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError, ValueError) as error:
+        raise _NoPlace(
+            f"--host: `{host[:200]}` is no address, and no name of one; 127.0.0.1 is for this machine alone, 0.0.0.0 for others, too"
+        ) from error
+    with _told_of(f"{host}:{port}"):
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
     return listener
 
 
@@ -290,6 +305,8 @@ def _serve(parsed: argparse.Namespace) -> int:
     api_key = parsed.api_key if parsed.api_key is not None else os.environ.get("MEGALITH_API_KEY") or None
     if api_key == "":
         return _fail("--api-key is empty")
+    if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):  # others arrive as other bytes
+        return _fail("the API key may have visible ASCII characters only, and no spaces")
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(parsed.host, parsed.port)))
         program, folder = compile_from(parsed, find_pipeline(parsed.pipeline))
@@ -422,6 +439,8 @@ async def _run(
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 << 10,
     )
+    # Whoever sends what is not HTTP does not fill the log; --access-log tells of them.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith("Invalid HTTP request"))
     server = Server(config)
     asked = asyncio.Event()
     signals = 0

@@ -6,18 +6,25 @@ import asyncio
 import json
 import os
 import resource
+import uuid
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_client_addr
 
 HEAD_SECONDS = 10.0
 """So long the head of a request may take to come."""
 BODY_SECONDS = 30.0
 """The same of its body."""
+LINGER_SECONDS = 2.0
+"""So long a client that has its answer may send nothing of the rest of its request, before it is closed."""
 BATCH = 32
 """Connections that are taken at once, before they are counted."""
-_RESERVE = 3 * BATCH + 32
+LINGERING = 32
+"""Of connections that linger, behind their answer, so many do not count."""
+_RESERVE = 3 * BATCH + LINGERING + 32
 """Descriptors for these, and for files that are open for a moment."""
 MOST = 4096
 
@@ -29,6 +36,7 @@ class Gate:
         self.most, self._write_seconds = most, write_seconds
         self.receiving: dict[Connection, None] = {}
         """Those whose request has not come, the one that has waited longest first. They make room for others."""
+        self.lingering: dict[Connection, None] = {}
         self.hurries = False
         """The server stops: nobody waits for clients that do not read."""
 
@@ -56,19 +64,38 @@ def room_for_connections() -> int:
     return min(MOST, soft - used - _RESERVE)
 
 
+class _Transport:
+    """The connection's, which closes as the connection says."""
+
+    def __init__(self, inner: Any, connection: Connection) -> None:
+        self.inner, self._connection = inner, connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def is_closing(self) -> bool:
+        return self._connection.lingers or self.inner.is_closing()
+
+    def close(self) -> None:
+        self._connection.leave()
+
+
 class Connection(H11Protocol):
     """One that is given up when its request does not come, or its answer is not read."""
 
     gate: Gate
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        self.lingers = False
+        super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
         self._phase: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._has_begun = False
-        if len(self.connections) > self.gate.most:
+        if len(self.connections) - len(self.gate.lingering) > self.gate.most:
             if not self.gate.receiving:
+                self._has_begun = True  # its request is on the way
                 self._say(503, "the server has as many connections as it takes; try again later", "too_many_connections")
                 return
             late = next(iter(self.gate.receiving))
@@ -77,17 +104,24 @@ class Connection(H11Protocol):
         self._look()
 
     def data_received(self, data: bytes) -> None:
+        if self.lingers:
+            self._heard = self.loop.time()
+            return
         self._has_begun = True
         super().data_received(data)
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect(None)
-        if self._write_timer is not None:
-            self._write_timer.cancel()
+        self.gate.lingering.pop(self, None)
+        for timer in (self._write_timer, self._linger_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _look(self) -> None:
+        if self.lingers:
+            return
         state = self.conn.their_state
         self._expect(None if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY) else state)
 
@@ -112,6 +146,33 @@ class Connection(H11Protocol):
         else:
             self.transport.abort()
 
+    def leave(self) -> None:
+        """Closes it. Of a request that has not come as a whole the rest is read and forgotten first: who closes with bytes
+        unread resets the connection, and the client may not see its answer."""
+        inner = self.transport.inner  # type: ignore[attr-defined]
+        if self.lingers or inner.is_closing():
+            return
+        if not self._has_begun or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
+            inner.close()
+            return
+        self.lingers, self._heard = True, self.loop.time()
+        self._expect(None)
+        self.gate.lingering[self] = None
+        if len(self.gate.lingering) > LINGERING:
+            late = next(iter(self.gate.lingering))
+            self.gate.lingering.pop(late)
+            late.transport.abort()
+        inner.write_eof()
+        inner.resume_reading()
+        self._linger(self._heard + BODY_SECONDS)
+
+    def _linger(self, end: float) -> None:
+        now, seconds = self.loop.time(), min(LINGER_SECONDS, self.gate.write_seconds)
+        if now >= min(end, self._heard + seconds):
+            self.transport.abort()
+        else:
+            self._linger_timer = self.loop.call_later(seconds / 4, self._linger, end)
+
     def _say(self, status: int, message: str, code: str | None) -> None:
         """In place of an answer of the application."""
         kind = "server_error" if status >= 500 else "invalid_request_error"
@@ -121,9 +182,10 @@ class Connection(H11Protocol):
                 ("Content-Type", "application/json"),
                 ("Content-Length", str(len(body))),
                 ("Connection", "close"),
+                ("x-request-id", uuid.uuid4().hex),
             ]
             for event in (
-                h11.Response(status_code=status, headers=headers),
+                h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             ):
@@ -131,7 +193,12 @@ class Connection(H11Protocol):
         self._close()
 
     def send_400_response(self, msg: str) -> None:
+        if self.access_log:
+            self.access_logger.info('%s - no HTTP', get_client_addr({"client": self.client}))
         self._say(400, "the request is not HTTP", None)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for another protocol goes on with this one, as HTTP has it."""
 
     def _close(self) -> None:
         """What is not read is not waited for."""

@@ -29,6 +29,15 @@ _PARAMS = {
 }
 
 
+def _why(error: Exception) -> str:
+    """It stands within a sentence."""
+    return str(error).strip().removeprefix("error: ")
+
+
+def _engine_failed(error: Exception) -> ApiError:
+    return ApiError(f"the engine has failed: {_why(error)}", status=500, kind="server_error", code="engine_failed")
+
+
 class StopText:
     """Finds the first stop text in pieces of text. What may become one is held back."""
 
@@ -138,8 +147,9 @@ class Choice:
             self._end("error", str(error))
             await put(error)
         except Error as error:
-            self._end("error", f"the engine has failed: {error}")
-            await put(ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed"))
+            failed = _engine_failed(error)
+            self._end("error", failed.message)
+            await put(failed)
 
     async def _run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
         metrics, last = self.engine.metrics, 0.0
@@ -317,7 +327,7 @@ class Engine:
         router = self.session._router
         if self.drains or not self.session.done and not router.over:
             return None
-        return str(router.failed) if router.failed else "the session has ended"
+        return _why(router.failed) if router.failed else "the session has ended"
 
     def start(self, job: Job, arrived: float) -> Run:
         """Submits all requests of a job, or none."""
@@ -379,4 +389,4 @@ class Engine:
             return ApiError(error.first.message, param="inputs")
         if kind.startswith(("request-", "live-")):
             return ApiError(error.first.message, param=_PARAMS.get(kind), code=kind)
-        return ApiError(f"the engine has failed: {error}", status=500, kind="server_error", code="engine_failed")
+        return _engine_failed(error)

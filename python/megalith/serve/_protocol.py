@@ -185,7 +185,9 @@ class Fields:
         self.at = at
 
     def wrong(self, name: str, what: str, code: str | None = None) -> ApiError:
-        return ApiError(f"`{self.at}{name}` {what}", param=self.at + name, code=code)
+        path = self.at + name
+        path = path if len(path) <= MOST_ID else path[:MOST_ID] + "..."  # a client may make any name up
+        return ApiError(f"`{path}` {what}", param=path, code=code)
 
     def take(self, name: str, default: Any = None) -> Any:
         return self.left.pop(name, default)
@@ -552,7 +554,11 @@ def _stops_of_the_engine(
     out = [[token] for token in dict.fromkeys(tokens)]
     room = limits.ends - (0 if ignores_eos else limits.eos) - 2 * len(out)
     if room < 0:
-        raise ApiError("`stop_token_ids` has too many tokens", param="stop_token_ids")
+        most = (room + 2 * len(out)) // 2
+        raise ApiError(
+            f"`stop_token_ids` has {len(out)} tokens, and this server takes {most} beside those that end a text",
+            param="stop_token_ids",
+        )
     for text in stop:
         exact = tokenizer.exact(text)
         if exact and len(exact) + 1 <= room:

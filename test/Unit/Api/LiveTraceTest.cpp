@@ -1,41 +1,11 @@
 //===- LiveTraceTest.cpp - sessions, gone through again from their traces -===//
+#include "LiveTesting.h"
 #include "megalith/Checkpoint/Trace.h"
-#include "megalith/LiveSession.h"
 #include <algorithm>
-#include <atomic>
-#include <gtest/gtest.h>
 #include <random>
 #include <thread>
 
-using namespace megalith;
-using namespace std::chrono_literals;
-
-namespace live_traces {
-
-static Program compiled(const char *pipeline, std::vector<std::pair<std::string, std::string>> params) {
-  auto program = Program::compile({.file = MEGALITH_SOURCE_DIR "/pipelines/" + std::string(pipeline),
-                                   .models = {{"", MEGALITH_SOURCE_DIR "/models/demo"}},
-                                   .params = std::move(params)});
-  EXPECT_TRUE(program) << program.errors().text();
-  return *program;
-}
-static Program serving() { return compiled("priority_serving.yaml", {{"slots", "2"}, {"kv_pages", "64"}}); }
-
-static Kernel loaded(const Program &program, Device device) {
-  auto kernel = Kernel::load(program, {.device = device});
-  EXPECT_TRUE(kernel) << kernel.errors().text();
-  return *kernel;
-}
-
-static LiveSession opened(const Kernel &kernel, const LiveOptions &options) {
-  auto session = LiveSession::open(kernel, options);
-  EXPECT_TRUE(session) << session.errors().text();
-  return std::move(*session);
-}
-
-static Request request(int64_t budget, std::vector<int32_t> tokens = {73, 110, 32}) {
-  return {.id = {}, .tokens = std::move(tokens), .maxNewTokens = budget, .eos = std::vector<int32_t>()};
-}
+namespace live_testing {
 
 /// Reads events up to the end of a request, or up to its first tokens. Its end.
 static std::optional<LiveEnd> wait(LiveSession &session, uint64_t number, bool tokens = false) {
@@ -137,7 +107,7 @@ static size_t ticksWith(const Trace &trace, const char *fault) {
 
 TEST(LiveTrace, TheReferenceGoesThroughItAgain) {
   const Program program = serving();
-  const Kernel kernel = loaded(program, Device::Reference);
+  const Kernel kernel = loaded(program);
   for (unsigned random = 1; random <= 2; ++random) {
     SCOPED_TRACE(random);
     const SessionTrace made = lived(kernel, random, 12, {.places = 5, .seed = 9, .trace = 16 << 20});
@@ -147,7 +117,7 @@ TEST(LiveTrace, TheReferenceGoesThroughItAgain) {
 
 TEST(LiveTrace, ChangesOfTheTraceAreFound) {
   const Program program = serving();
-  const Kernel kernel = loaded(program, Device::Reference);
+  const Kernel kernel = loaded(program);
   const SessionTrace made = lived(kernel, 3, 4, {.places = 5, .trace = 16 << 20});
   const Trace trace = parsed(made);
   ASSERT_EQ(replayed(program, kernel, made, 0), "");
@@ -191,7 +161,7 @@ TEST(LiveTrace, ChangesOfTheTraceAreFound) {
 /// Also without a deadline, and where all are there in the first tick.
 TEST(LiveTrace, HasTheClockOfEverySession) {
   const Program program = compiled("autoregressive.yaml", {{"slots", "2"}});
-  const Kernel kernel = loaded(program, Device::Reference);
+  const Kernel kernel = loaded(program);
   LiveSession session = opened(kernel, {.trace = 1 << 20});
   ASSERT_TRUE(session.submit(request(4)));
   ASSERT_TRUE(session.stop());
@@ -211,7 +181,7 @@ TEST(LiveTrace, HasTheClockOfEverySession) {
 /// Requests that never came to the executor are no part of the run, and ids of a file of requests differ.
 TEST(LiveTrace, HasTheRequestsThatArrived) {
   const Program program = serving();
-  const Kernel kernel = loaded(program, Device::Reference);
+  const Kernel kernel = loaded(program);
   LiveSession session = opened(kernel, {.places = 1, .trace = 1 << 20});
   Request drawn = request(6);
   drawn.sampling.temperature = 2;
@@ -240,14 +210,14 @@ TEST(LiveTrace, HasTheRequestsThatArrived) {
 
 TEST(LiveTrace, IsRefusedWhereThereIsNone) {
   const Program program = serving();
-  const Kernel kernel = loaded(program, Device::Reference);
+  const Kernel kernel = loaded(program);
   for (const size_t wrong : {size_t(4095), (size_t(1) << 34) + 1}) {
     auto refused = LiveSession::open(kernel, {.trace = wrong});
     ASSERT_FALSE(refused);
     EXPECT_FOUND(refused.errors().text(), "`trace` must be 0 (none) or from 4096 to 17179869184 bytes, found ");
   }
   {
-    LiveSession session = opened(kernel, {});
+    LiveSession session = opened(kernel);
     ASSERT_TRUE(session.stop());
     EXPECT_FOUND(session.trace().errors().text(),
                  "there is no trace of the session: open it with `trace` [live-trace]");
@@ -267,7 +237,7 @@ TEST(LiveTrace, OfAKernel) {
   const Program program = serving();
   const Kernel kernel = loaded(program, Device::Cpu);
   const SessionTrace made = lived(kernel, 5, 2, {.places = 5, .ring = 4, .seed = 9, .idleMs = 0, .trace = 4 << 20});
-  EXPECT_EQ(replayed(program, loaded(program, Device::Reference), made, 9), "");
+  EXPECT_EQ(replayed(program, loaded(program), made, 9), "");
   EXPECT_EQ(replayed(program, kernel, made, 9), "");
   {
     LiveSession session = opened(kernel, {.trace = 1 << 20}); // no deadline, nobody comes later
@@ -286,4 +256,4 @@ TEST(LiveTrace, OfAKernel) {
   EXPECT_EQ(parsed(traceOf(session)).requests.size(), 0u);
 }
 
-} // namespace live_traces
+} // namespace live_testing

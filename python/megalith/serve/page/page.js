@@ -1,5 +1,5 @@
-// What the server does, as it does it. Figures of now come from /stats, those of the last ten minutes from /history, texts
-// from the API that all clients use.
+// What the server does, as it does it. Figures of now come from `stats`, those of the last ten minutes from `history`, texts
+// from the API that all clients use. All paths are relative: the page may stand below a path of a proxy.
 "use strict";
 
 const at = (id) => document.getElementById(id);
@@ -7,7 +7,8 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const colours = 8; // of states in page.css
 const looks = []; // the last two seconds', for rates of now
 const texts = new Map(); // of this page's own requests, by number
-let key = sessionStorage.getItem("megalith-key");
+const keyName = `megalith-key ${location.pathname}`; // of this server: a proxy may have several
+let key = sessionStorage.getItem(keyName);
 let facts = null; // the last look
 let failure = null;
 
@@ -43,12 +44,15 @@ const percent = (part) => `${part >= 0.0995 || part === 0 ? Math.round(100 * par
 // Three digits of a time in seconds.
 function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds >= 100) return `${Math.floor(Math.round(seconds) / 60)} min ${Math.round(seconds) % 60} s`;
+  seconds = Number(seconds.toPrecision(3)); // first: 999.6 ms are a second
   const [value, unit] = seconds < 1e-3 ? [seconds * 1e6, "µs"] : seconds < 1 ? [seconds * 1e3, "ms"] : [seconds, "s"];
-  if (seconds >= 100) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(value === 0 ? 0 : 2)} ${unit}`;
 }
 
-class NoAnswer extends Error {}
+class NoAnswer extends Error {} // nobody is there
+class NoKey extends Error {} // a key is wanted
+class NoFigures extends Error {} // somebody is there, and gives something else
 
 async function call(path, body, signal) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
@@ -58,6 +62,22 @@ async function call(path, body, signal) {
   } catch (error) {
     throw error.name === "AbortError" ? error : new NoAnswer("the server does not answer");
   }
+}
+
+// JSON of the server, which may take so many seconds.
+async function read(path, seconds) {
+  if (key && !/^[\x21-\x7e]+$/.test(key)) throw new NoKey(); // no header can have it
+  const answer = await call(path, null, AbortSignal.timeout(1000 * seconds));
+  if (answer.status === 401) throw new NoKey();
+  let value;
+  try {
+    value = await answer.json();
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw new NoAnswer("the answer was cut off");
+  }
+  if (!answer.ok) throw new NoFigures(`status ${answer.status}${value && value.error ? `, ${value.error.message}` : ""}`);
+  if (!value) throw new NoFigures("what answers is another program");
+  return value;
 }
 
 // ---- Colours ----
@@ -104,6 +124,7 @@ const isState = (name) => places.get(name) || { place: -1, name, short: name.sli
 // ---- What was ----
 
 const past = { samples: [], next: 0, started: null, latencies: {}, sizes: {}, requests: [], time: 0, wall: 0, span: 600 };
+let ahead = 0; // milliseconds by which the server's clock is ahead of this machine's; the page has the server's
 let range = 600, isChosen = false;
 let cursor = null; // the time that charts are asked about
 
@@ -111,9 +132,8 @@ const clock = (time, seconds = true) =>
   new Date(1000 * (time + past.wall)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
 
 async function lookBack() {
-  const answer = await call(`/history?after=${past.next}`);
-  if (!answer.ok) return;
-  const told = await answer.json();
+  const told = await read(`history?after=${past.next}`, 30);
+  ahead = 1000 * told.wall - Date.now();
   if (told.started !== past.started) {
     const isOther = past.started !== null;
     Object.assign(past, { samples: [], started: told.started, requests: [] });
@@ -166,9 +186,20 @@ class Chart {
   showKeys() {
     this.keys = this.lines.map((line, index) => {
       const item = make("li"), mark = draw("svg", { viewBox: "0 0 16 8", "aria-hidden": "true" }), value = make("b");
-      if (line.colour) draw("rect", { x: 2, y: 0, width: 9, height: 8, rx: 2 }, mark).style.fill = `var(${line.colour})`;
-      else draw("path", { d: "M0 4H16", class: `line k${index}` }, mark);
-      item.append(mark, `${line.name} `, value);
+      draw("path", { d: "M0 4H16", class: `line k${index}` }, mark);
+      // One of several can be left out, so that the others have the scale.
+      const holder = this.lines.length > 1 ? make("button") : item;
+      holder.append(mark, make("span", "", line.name), value);
+      if (holder === item) return { item, value };
+      item.append(holder);
+      holder.type = "button";
+      holder.title = "show or hide";
+      holder.setAttribute("aria-pressed", "true");
+      holder.addEventListener("click", () => {
+        line.isHidden = !line.isHidden;
+        holder.setAttribute("aria-pressed", String(!line.isHidden));
+        this.show();
+      });
       return { item, value };
     });
     if (!this.options.hasNoKeys) this.foot.replaceChildren(...this.keys.map((each) => each.item));
@@ -193,9 +224,9 @@ class Chart {
   // Scales end at round numbers, so that they seldom change.
   scale(samples) {
     const { log, most } = this.options;
-    const all = this.lines.flatMap((line) => samples.map(line.read)).filter((value) => value !== null && value !== undefined && (!log || value > 0));
+    const all = this.lines.filter((line) => !line.isHidden).flatMap((line) => samples.map(line.read)).filter((value) => value !== null && value !== undefined && (!log || value > 0));
+    this.hasValues = all.length > 0;
     if (log) {
-      this.hasValues = all.length > 0;
       this.most = this.hasValues ? roundUp(Math.max(...all) * 1.02) : 1;
       this.least = this.hasValues ? Math.min(1 / roundUp(1 / Math.min(...all)), this.most / 10) : 1e-3;
       return [...Array(15).keys()].map((power) => 10 ** (power - 9)).flatMap((value) => (this.most / this.least > 120 ? [value] : [value, value * 3]))
@@ -204,7 +235,7 @@ class Chart {
     if (most) this.most = most();
     else if (this.options.stacked) this.most = roundUp(Math.max(1, ...samples.map((sample) => this.lines.reduce((sum, line) => sum + (line.read(sample) || 0), 0))));
     else this.most = roundUp(Math.max(this.options.least || 1, ...all));
-    return this.most < 2 && this.options.isWhole ? [0, this.most] : [0, this.most / 2, this.most];
+    return this.options.say === whole && this.most % 2 ? [0, this.most] : [0, this.most / 2, this.most];
   }
 
   show() {
@@ -228,16 +259,18 @@ class Chart {
       add("text", { x: left - 5, y: y + 3.5, "text-anchor": "end" }, this.options.say(tick));
     }
     const step = [20, 60, 120, 300].find((each) => (each / range) * (this.width - left - right) > (range < 120 ? 56 : 38)) || 300, shift = past.wall % step;
+    const apart = (step / range) * (this.width - left - right), room = range < 120 ? 80 : 52; // of two labels
     for (let time = Math.ceil((from + shift) / step) * step - shift; time <= to; time += step) {
       const x = Math.round(this.x(time)) + 0.5;
       if (x < left) continue;
       add("path", { class: "grid", d: `M${x} ${above}V${this.height - bottom}` });
       const isClose = x < left + 16 ? "start" : x > this.width - 24 ? "end" : "middle";
+      if (isClose === "start" && apart < room) continue;
       add("text", { x: isClose === "end" ? this.width : x, y: this.height - 4, "text-anchor": isClose }, clock(time, range < 120));
     }
     let below = samples.map(() => 0);
-    const isEmpty = this.options.log && !this.hasValues;
     this.lines.forEach((line, index) => {
+      if (line.isHidden) return;
       const values = samples.map(line.read);
       let stroke = "", run = [];
       const areas = [];
@@ -263,8 +296,8 @@ class Chart {
       }
       if (!line.colour && stroke) add("path", { class: `line k${index}`, d: stroke });
     });
-    if (isEmpty || samples.length === 0)
-      add("text", { class: "none", x: (left + this.width) / 2, y: (this.height - bottom) / 2 + 4 }, samples.length ? "no request in this time" : "no sample yet");
+    if (!this.hasValues && !this.lines.some((line) => line.isHidden))
+      add("text", { class: "none", x: (left + this.width) / 2, y: (this.height - bottom) / 2 + 4 }, samples.length ? this.options.none || "no request in this time" : "no sample yet");
     this.svg.replaceChildren(...parts);
     this.showCursor();
     const told = this.lines.map((line, index) => (samples.length ? `${line.name} ${this.told(index, samples.at(-1))}` : line.name)).join(", ");
@@ -304,6 +337,7 @@ class Chart {
     const place = cursor === null ? shown.length - 1 : shown.indexOf(nearest(cursor)) + step;
     cursor = shown[Math.max(0, Math.min(shown.length - 1, place))].time;
     this.ask();
+    speak();
   }
 
   ask() {
@@ -351,6 +385,9 @@ function tip(lines, x, y, text) {
   box.style.top = `${Math.max(4, Math.min(innerHeight - box.offsetHeight - 4, y))}px`;
 }
 
+// Who goes by keys hears what the tip says.
+const speak = () => put(at("told"), at("tip").hidden ? "" : [...at("tip").querySelectorAll("p")].map((line) => [...line.children].map((part) => part.textContent).join(" ")).join(", "));
+
 // Bars of the last ten minutes.
 class Bars {
   constructor(id, axis, read) {
@@ -376,6 +413,7 @@ class Bars {
       if (!step) return;
       event.preventDefault();
       this.ask(Math.max(0, Math.min(this.values.length - 1, this.chosen + step)));
+      speak();
     });
   }
 
@@ -432,7 +470,7 @@ function makeCharts(now) {
   for (const panel of document.querySelectorAll(".drafts")) panel.hidden = !drafts;
   at("charts").classList.toggle("plain", !drafts);
   if (!drafts) return;
-  new Chart("panel-acceptance", [{ name: "of drafted tokens", read: (sample) => (sample.tokens_proposed > 0 ? sample.tokens_accepted / sample.tokens_proposed : null) }], { say: percent, most: () => 1 });
+  new Chart("panel-acceptance", [{ name: "of drafted tokens", read: (sample) => (sample.tokens_proposed > 0 ? sample.tokens_accepted / sample.tokens_proposed : null) }], { say: percent, most: () => 1, none: "no draft in this time" });
   const past30 = (name) => (name === 31 ? "31+" : String(name));
   const total = (counts) => counts.reduce((sum, count) => sum + count, 0);
   bars = [
@@ -490,6 +528,7 @@ function showPast() {
     const line = at(id);
     line.replaceChildren(count ? span(p50) : "–", " ", make("small", "", "p50"));
     line.lines = [[line.previousElementSibling.textContent, "last 10 min"], ["p50", span(p50)], ["p95", span(p95)], ["p99", span(p99)], ["times", whole(count)]];
+    line.setAttribute("aria-label", line.lines.map((each) => each.join(" ")).join(", "));
   }
   const mean = (counts) => counts.reduce((sum, count, size) => sum + count * size, 0) / counts.slice(1).reduce((sum, count) => sum + count, 0);
   if (past.sizes.tokens_committed) {
@@ -574,6 +613,8 @@ function showSlots(now) {
     const item = at("slots").children[index], isFree = slot.request === null;
     const state = isFree ? null : isState(slot.state), mark = isFree ? "" : `var(${state.colour})`;
     counts.set(isFree ? null : slot.state, (counts.get(isFree ? null : slot.state) || 0) + 1);
+    const said = `Slot ${index}, ${isFree ? "free" : `${slot.state}, request #${slot.request}`}`;
+    if (item.getAttribute("aria-label") !== said) item.setAttribute("aria-label", said);
     if (item.classList.contains("free") !== isFree) item.classList.toggle("free", isFree);
     if (item.style.getPropertyValue("--mark") !== mark) item.style.setProperty("--mark", mark);
     item.classList.toggle("striped", !isFree && state.isStriped === true && kind === "cells");
@@ -652,9 +693,8 @@ function askSlot(index) {
   asked = index;
   const item = index === null ? null : at("slots").children[index];
   if (!item || !facts) return void (at("tip").hidden = true);
-  const box = item.getBoundingClientRect(), lines = slotLines(index);
-  item.setAttribute("aria-label", lines.map((line) => line.join(" ")).join(", "));
-  tip(lines, kind === "rows" ? box.left + 200 : box.right - 8, box.bottom + 2, kind === "rows" ? "" : textOf(facts.slots[index]).slice(-160));
+  const box = item.getBoundingClientRect();
+  tip(slotLines(index), kind === "rows" ? box.left + 200 : box.right - 8, box.bottom + 2, kind === "rows" ? "" : textOf(facts.slots[index]).slice(-160));
 }
 
 at("slots").addEventListener("pointerover", (event) => {
@@ -665,7 +705,9 @@ at("slots").addEventListener("pointerleave", () => askSlot(null));
 at("slots").addEventListener("focusin", (event) => {
   const items = [...at("slots").children];
   for (const item of items) item.tabIndex = item === event.target ? 0 : -1;
-  if (event.target.matches(":focus-visible")) askSlot(items.indexOf(event.target));
+  if (!event.target.matches(":focus-visible")) return;
+  askSlot(items.indexOf(event.target));
+  speak();
 });
 at("slots").addEventListener("focusout", () => askSlot(null));
 at("slots").addEventListener("keydown", (event) => {
@@ -745,6 +787,7 @@ function makeRow(number) {
   const button = make("button", "", `#${number}`);
   button.type = "button";
   button.setAttribute("aria-expanded", "false");
+  button.setAttribute("aria-label", `Request #${number}`);
   button.addEventListener("click", (event) => { event.stopPropagation(); choose(opened === number ? null : number); });
   item.addEventListener("click", () => choose(opened === number ? null : number));
   cell.number.append(button);
@@ -793,7 +836,6 @@ function fill(row, record) {
 
 const more = make("tr", "more");
 const moreCell = make("td"), moreChart = draw("svg", { role: "img" }), moreText = make("p", "small"), moreWhy = make("p", "why"), moreSaid = make("p", "text");
-moreCell.colSpan = 10;
 moreCell.append(moreText, moreChart, moreWhy, moreSaid);
 more.append(moreCell);
 
@@ -821,6 +863,7 @@ function choose(number) {
 
 // The way of one request, with its own axis.
 function showMore(record) {
+  moreCell.colSpan = [...document.querySelectorAll("#list th")].filter((each) => each.offsetWidth).length; // others would be made
   const last = age(record), wide = moreChart.clientWidth || 800, height = 96, low = height - bottom;
   const blocks = [], { per: together } = record;
   for (let place = 0; place < record.blocks.length; place += 2) blocks.push([record.blocks[place], record.blocks[place + 1]]);
@@ -896,23 +939,22 @@ function tell(text, kind) {
   put(at("notice"), text || "");
 }
 
+let patience = 5; // seconds for figures of now
+let slowly = 1000; // ms between looks when nothing answers, or little may move
 let lost = null; // since when nothing answers
+let stopping = false;
+
+// Of a server that differs in it, the page is made anew.
+const kindOf = (now) => JSON.stringify([now.model, now.pipeline, now.device, now.version, now.states, now.slots.length, now.pools.map((pool) => [pool.model, pool.pages]), now.samples, now.has_chat]);
 
 async function look() {
-  const answer = await call("/stats");
-  at("key").hidden = answer.status !== 401;
-  if (answer.status === 401) return say(key ? "the key is wrong" : "a key is needed", "bad");
-  if (!answer.ok) {
-    tell(`The server gives no figures (status ${answer.status}). What is shown is of before.`, "bad");
-    return say("no figures", "bad");
-  }
-  const now = await answer.json();
+  const now = await read("stats", patience);
   const isFirst = !facts;
-  if (isFirst || now.pipeline !== facts.pipeline || now.model !== facts.model || now.slots.length !== facts.slots.length) {
-    if (!isFirst) return location.reload(); // another pipeline is there now
+  if (!isFirst && kindOf(now) !== kindOf(facts)) return location.reload();
+  if (isFirst) {
     document.title = `${now.model} – Megalith`;
     at("what").textContent = `${now.model} with ${now.pipeline}, on ${now.device}`;
-    at("address").textContent = `${location.origin}/v1/completions`;
+    at("address").textContent = new URL("v1/completions", location).href;
     at("temperature-label").hidden = !now.samples;
     at("chat-label").hidden = !now.has_chat;
     at("chat").checked = now.has_chat;
@@ -920,20 +962,23 @@ async function look() {
     facts = now;
     makeCharts(now);
   }
+  if (now.started !== facts.started) looks.length = 0; // it has begun anew, and so have its counts
   facts = now;
-  lost = null;
-  document.querySelector("main").classList.remove("old");
   showFigures(now);
   showSlots(now);
   fit();
-  if (now.history !== past.next || past.started === null) await lookBack();
+  if (now.history !== past.next || past.started !== now.started) await lookBack();
+  lost = null;
+  at("key").hidden = true;
+  document.querySelector("main").classList.remove("old");
   failure = now.failure;
-  if (now.failure) {
-    tell(`The engine has failed: ${now.failure}. The server ends.`, "bad");
+  stopping = now.drains;
+  if (failure) {
+    tell(`The engine has failed: ${failure}. The server ends.`, "bad");
     return say("failed", "bad");
   }
-  tell(now.drains ? "The server is stopping: it takes no more requests, and ends those that are there." : "", "warn");
-  if (now.drains) return say("stopping", "warn");
+  tell(stopping ? "The server is stopping: it takes no more requests, and ends those that are there." : "", "warn");
+  if (stopping) return say("stopping", "warn");
   say(now.running + now.waiting ? "at work" : "idle", "good");
 }
 
@@ -943,18 +988,30 @@ function fit() {
   if (at("list").style.getPropertyValue("--above") !== over) at("list").style.setProperty("--above", over);
 }
 
-function isLost() {
-  lost ||= new Date().toLocaleTimeString("en-GB");
-  say("the server does not answer", "bad");
+function isNot(error) {
+  const isKnown = [NoAnswer, NoFigures, NoKey].some((kind) => error instanceof kind);
+  if (!isKnown) return reportError(error);
+  lost ||= new Date(Date.now() + ahead).toLocaleTimeString("en-GB");
   document.querySelector("main").classList.toggle("old", facts !== null);
-  const shown = facts ? " What is shown is of then." : "";
-  tell(failure ? `The engine has failed: ${failure}. The server has ended.${shown}` : `The server does not answer since ${lost}.${shown}`, "bad");
+  at("key").hidden = !(error instanceof NoKey);
+  const shown = facts ? ` What is shown is of ${lost}.` : "";
+  if (error instanceof NoKey) {
+    tell(key ? `The key is wrong.${shown}` : "", "bad");
+    return say(key ? "the key is wrong" : "a key is needed", "bad");
+  }
+  if (error instanceof NoFigures) {
+    tell(`The server gives no figures: ${error.message}.${shown}`, "bad");
+    return say("no figures", "bad");
+  }
+  say("the server does not answer", "bad");
+  if (failure || stopping) return tell((failure ? `The engine has failed: ${failure}. The server has ended.` : "The server has stopped.") + shown, "bad");
+  tell(`The server does not answer since ${lost}.${facts ? " What is shown is of then." : ""}`, "bad");
 }
 
 async function loop() {
   while (true) {
-    if (!document.hidden) await look().catch((error) => (error instanceof NoAnswer ? isLost() : reportError(error)));
-    const pause = calm.matches || lost ? 1000 : kind === "cells" ? 500 : 200; // ms between looks
+    if (!document.hidden) await look().catch(isNot);
+    const pause = calm.matches || lost ? slowly : kind === "cells" ? 500 : 200; // ms between looks
     await new Promise((done) => setTimeout(done, pause));
   }
 }
@@ -1051,7 +1108,7 @@ async function ask(prompt, isChat, settings) {
     if (facts.samples) body.temperature = settings.temperature;
     if (isChat) body.messages = [{ role: "user", content: prompt }];
     else body.prompt = prompt;
-    const answer = await call(isChat ? "/v1/chat/completions" : "/v1/completions", body, control.signal);
+    const answer = await call(isChat ? "v1/chat/completions" : "v1/completions", body, control.signal);
     if (!answer.ok) throw new Error((await answer.json()).error.message);
     numbers = answer.headers.get("X-Megalith-Requests").split(",").map(Number);
     for await (const event of eventsOf(answer)) {
@@ -1096,7 +1153,7 @@ at("prompt").addEventListener("keydown", (event) => {
 at("key").addEventListener("submit", (event) => {
   event.preventDefault();
   key = at("key-text").value;
-  sessionStorage.setItem("megalith-key", key);
+  sessionStorage.setItem(keyName, key);
 });
 
 loop();

@@ -1,0 +1,82 @@
+//===- LiveKernelTest.cpp - sessions of a kernel, through its rings -===//
+#include "LiveTesting.h"
+#include <algorithm>
+#include <thread>
+
+namespace live_testing {
+
+/// The rings of a kernel, which rests as often as it can. Its ring is full most of the time.
+TEST(LiveKernel, GoesThroughTheRingsAsARunGoes) {
+  const Kernel kernel = loaded(serving(), Device::Cpu);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request r = request(1 + i, std::vector<int32_t>(1 + 5 * i % 7, 40 + i));
+    r.id = "r" + std::to_string(i);
+    r.priority = i % 2;
+    r.sampling.temperature = i % 3 ? 1.0f : 0.0f;
+    requests.push_back(r);
+  }
+  requests[4].maxNewTokens = 400; // is taken back
+  auto run = Session::open(kernel, {.seed = 9});
+  ASSERT_TRUE(run) << run.errors().text();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request r = requests[i];
+    r.maxNewTokens = std::min<int64_t>(r.maxNewTokens, 20);
+    ASSERT_TRUE(run->submit(r));
+  }
+  auto results = run->run();
+  ASSERT_TRUE(results) << results.errors().text();
+
+  LiveSession session = opened(kernel, {.places = 3, .ring = 4, .seed = 9, .idleMs = 0});
+  Heard heard;
+  ASSERT_TRUE(session.submit(requests[0], 0));
+  listen(session, heard, [&] { return !heard.finish(0).empty(); });
+  while (session.stats().launched)
+    std::this_thread::sleep_for(1ms);
+  for (size_t i = 1; i < requests.size(); ++i)
+    ASSERT_TRUE(session.submit(requests[i], i));
+  listenForTokens(session, heard, 4);
+  ASSERT_TRUE(session.cancel(4));
+  listen(session, heard, [&] { return heard.finish(4) == "cancelled"; });
+  Request late = request(2000);
+  late.deadlineMs = 400;
+  ASSERT_TRUE(session.submit(late));
+  ASSERT_TRUE(session.stop());
+  listen(session, heard);
+  EXPECT_EQ(heard.finish(6), "deadline");
+  EXPECT_EQ(heard.of[6].end->state, "EXPIRED");
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(heard.of[i].ends, 1);
+    const std::vector<int32_t> &all = results->requests[i].tokens;
+    if (i == 4) {
+      const size_t alike = std::min(all.size(), heard.of[i].tokens.size());
+      EXPECT_TRUE(std::equal(all.begin(), all.begin() + alike, heard.of[i].tokens.begin()));
+      continue;
+    }
+    EXPECT_EQ(heard.of[i].tokens, all);
+    EXPECT_EQ(heard.finish(i), results->requests[i].finish);
+    EXPECT_EQ(heard.of[i].end->rows, results->requests[i].rows);
+    EXPECT_GE(heard.of[i].end->admitted, heard.of[i].end->submitted);
+  }
+  const LiveStats stats = session.stats();
+  EXPECT_GE(stats.launches, 2);
+  EXPECT_FALSE(stats.launched);
+  EXPECT_EQ(pool(stats).used, 0);
+  EXPECT_EQ(stats.slots[0].request, std::nullopt);
+  EXPECT_GT(stats.hostBytes, 0u);
+
+  // Another one on the same kernel, which ends in the middle.
+  LiveSession second = opened(kernel, {.places = 2});
+  EXPECT_REFUSED(LiveSession::open(kernel), "[kernel-busy]");
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(second.submit(request(2000)));
+  Heard of;
+  listenForTokens(second, of, 0);
+  ASSERT_TRUE(second.stop(LiveSession::Stop::Now));
+  listen(second, of);
+  for (uint64_t i = 0; i < 3; ++i)
+    EXPECT_EQ(of.finish(i), "limit");
+}
+
+} // namespace live_testing
