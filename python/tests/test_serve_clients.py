@@ -8,7 +8,8 @@ import pytest
 from conftest import DEMO, PROMPTS
 from megalith._templates import Templates
 from megalith.serve._engine import StopText
-from megalith.serve._protocol import ApiError, Limits, read_job
+from megalith.serve._protocol import ApiError, Limits
+from megalith.serve._requests import read_job
 from serving import Served
 
 HISTORY = """{% for m in messages %}[{{ m.role }}{% if m.tool_calls %}:{% for c in m.tool_calls %}{{ c.function.name }}={{ c.function.arguments.x }}{% endfor %}{% endif %}{% if m.reasoning_content %}~{{ m.reasoning_content }}{% endif %}{% if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
