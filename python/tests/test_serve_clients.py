@@ -5,7 +5,7 @@ import json
 import megalith
 import openai
 import pytest
-from conftest import DEMO, PROMPTS
+from conftest import DEMO, PROMPTS, ROOT
 from megalith._templates import Templates
 from megalith.serve._engine import StopText
 from megalith.serve._protocol import ApiError, Limits
@@ -310,3 +310,40 @@ def test_echo_and_prompt_logprobs(served, client):
     ):
         status, _, answer = served.call("POST", "/v1/completions", {**body, **wrong})
         assert status == 400 and why in answer["error"]["message"], answer
+
+
+def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
+    """Such a pipeline is told of before anything runs, by the server and by a session."""
+    text = (ROOT / "pipelines/autoregressive.yaml").read_text()
+    for old, new in (
+        ("\nstates:", "\nrequest:\n  fed: i32 = 0\n\nstates:"),
+        ("    on: PREFILL\n", "    on: PREFILL\n    progress: fed\n"),
+        (
+            "target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)",
+            "target(tokens[kv.target.len:-1][:prefill_chunk], kv=draft, keep=none)\n"
+            "      - fed: min(fed + prefill_chunk, len(tokens) - 1)\n      - kv.target.keep: fed",
+        ),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    pipeline = tmp_path / "drafts.yaml"
+    pipeline.write_text(text)
+    why = "it feeds prompts to `target` by calls with `kv=draft` ("
+    program = megalith.compile(pipeline, DEMO)
+    assert program.why_no_prompt_logprobs.startswith(why)
+    with program.load("reference").session(logit_lines=8) as session:
+        with pytest.raises(megalith.Error, match="the pipeline has none") as caught:
+            session.generate("abc", max_new_tokens=1, prompt_logprobs=0)
+        assert caught.value.kind == "live-prompt-logprobs"
+    with Served(str(pipeline)) as server:
+        long = "a" * 1000  # which would take more rows than there are
+        for param, body in (
+            ("echo", {"prompt": long, "echo": True, "logprobs": 0, "max_tokens": 0}),
+            ("prompt_logprobs", {"prompt": long, "prompt_logprobs": 0}),
+        ):
+            status, where, code, message = server.refuses("/v1/completions", **body)
+            assert (status, where, code) == (400, param, "unsupported_parameter") and why in message, message
+        ask = {"prompt": PROMPTS[0], "max_tokens": 12}
+        for more in {"echo": True}, {"logprobs": 0}:  # these need no rows of the prompt
+            status, _, answer = server.post("/v1/completions", **ask, **more)
+            assert status == 200 and answer["choices"][0]["text"].endswith("of the world"), answer

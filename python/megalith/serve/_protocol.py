@@ -59,6 +59,8 @@ class Limits:
     """How many tokens end a text."""
     logit_lines: int = 0
     """Rows of logits that requests with logprobs share."""
+    no_prompt_logprobs: str = ""
+    """Why the pipeline has no logprobs of prompts; empty: it has."""
     min_p: float = 0.0
     usual: GenerationDefaults = GenerationDefaults()
     """How many tokens a chat gets that says nothing."""

@@ -33,7 +33,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     refuse_what_is_not_done(fields)
     logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
-    echo, prompt_logprobs = _read_of_prompt(fields, is_chat, is_stream, limits)
+    echo, prompt_logprobs = _read_of_prompt(fields, is_chat, is_stream, logprobs is not None, limits)
     _check_best_of(fields, n, drawn, is_stream, limits)
     wants_usage, usage_each = _read_stream_options(fields, is_stream)
     name = fields.text("request_id", MOST_ID)
@@ -189,7 +189,9 @@ def _read_logprobs(fields: Fields, is_chat: bool, limits: Limits) -> int | None:
     return logprobs
 
 
-def _read_of_prompt(fields: Fields, is_chat: bool, is_stream: bool, limits: Limits) -> tuple[bool, int | None]:
+def _read_of_prompt(
+    fields: Fields, is_chat: bool, is_stream: bool, has_logprobs: bool, limits: Limits
+) -> tuple[bool, int | None]:
     """`echo`, and `prompt_logprobs` of vLLM."""
     echo, most = fields.boolean("echo"), fields.integer("prompt_logprobs", None, 0, MOST_LOGPROBS)
     if echo and is_chat:
@@ -203,6 +205,13 @@ def _read_of_prompt(fields: Fields, is_chat: bool, is_stream: bool, limits: Limi
     for name, is_wanted in (("echo", echo), ("prompt_logprobs", most is not None)):
         if is_wanted and is_stream:
             raise fields.wrong(name, "is not supported in a stream", code="unsupported_parameter")
+        if is_wanted and limits.no_prompt_logprobs and (name != "echo" or has_logprobs):
+            raise fields.wrong(
+                name,
+                f"asks for logprobs of the prompt, and the pipeline has none: {limits.no_prompt_logprobs}. Leave it out, "
+                f"or serve a pipeline that feeds prompts by a call without `kv=draft`",
+                code="unsupported_parameter",
+            )
     return echo, most
 
 
