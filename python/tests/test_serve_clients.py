@@ -120,6 +120,11 @@ def test_histories_of_agents(served, client):
     assert shown(served, history) == "[system]d[user]u[assistant:f=5~hm][tool#c1]6[assistant][assistant]"
     answer = client.chat.completions.create(model="demo", messages=history, max_tokens=2)
     assert answer.usage.prompt_tokens == 66 and answer.choices[0].message.role == "assistant"
+    # An answer goes back as it came, with all of its members or with those that are there.
+    said = answer.choices[0].message
+    assert (said.refusal, said.annotations) == (None, [])
+    for back in said.model_dump(), said.model_dump(exclude_none=True):
+        assert shown(served, [back]) == f"[assistant]{said.content}[assistant]"
     # Arguments that are no object stay a text.
     odd = {**CALL, "function": {"name": "f", "arguments": "no json"}}
     assert shown(served, [{"role": "assistant", "content": "", "tool_calls": [odd]}]) == "[assistant:f=][assistant]"
@@ -347,3 +352,11 @@ def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
         for more in {"echo": True}, {"logprobs": 0}:  # these need no rows of the prompt
             status, _, answer = server.post("/v1/completions", **ask, **more)
             assert status == 200 and answer["choices"][0]["text"].endswith("of the world"), answer
+    # One that feeds a part of a prompt so is found out by the request itself.
+    pipeline.write_text(text.replace("      - target(tokens[", "      - target(tokens[:-1][:1] if fed == 0 else [], keep=none)\n      - target(tokens["))
+    assert megalith.compile(pipeline, DEMO).why_no_prompt_logprobs == ""
+    with Served(str(pipeline)) as server:
+        ask |= {"max_tokens": 1, "prompt_logprobs": 0}
+        status, _, code, message = server.refuses("/v1/completions", **ask)
+        assert (status, code) == (500, "no_prompt_logprobs") and "drafts" in message, message
+        assert server.post("/v1/completions", **{**ask, "prompt": "ab"})[0] == 200

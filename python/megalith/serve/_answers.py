@@ -95,7 +95,7 @@ class Answer:
                 told = before + [replace(each, begin=each.begin + len(shown)) for each in told]
             said: dict[str, Any] = {"text": text}
             if self.job.is_chat:
-                said = {"message": {"role": "assistant", "content": text, "refusal": None}}
+                said = {"message": {"role": "assistant", "content": text, "refusal": None, "annotations": []}}
             choices.append({"index": index, **said, "logprobs": self.logprobs(told), "finish_reason": finish})
             if self.job.prompt_logprobs is not None and not self.job.is_chat:
                 choices[-1]["prompt_logprobs"] = self._prompt_logprobs(self.job.prompts[number], of_prompt)
