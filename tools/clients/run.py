@@ -2,8 +2,8 @@
 """Runs programs of others, unchanged, against `megalith-serve`: run.py PYTHON [NAME ...]
 
 PYTHON is one that has the module `megalith` with its extra `serve`. The programs come from PyPI, each into an environment
-of its own, which is kept. With all of them these take 13 GB, because two need PyTorch. The demo model is served on the
-reference executor. A line for each program says its version, whether it works, and how long that took.
+of its own, which is kept. All of them take 14 GB, because two need PyTorch. The demo model is served on the reference
+executor. A line for each program says its version, whether it works, and how long that took.
 """
 
 import argparse
@@ -267,8 +267,10 @@ def main():
             "--served-model-name", "another" if parsed.broken else "demo"]  # fmt: skip
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            server.stdout.readline()
-            base = server.stdout.readline().split()[0] + "/v1"
+            head = [server.stdout.readline(), server.stdout.readline()]
+            if not head[1]:
+                return f"{parsed.python} -m megalith.serve did not start"
+            base = head[1].split()[0] + "/v1"
             for name in parsed.names or CLIENTS:
                 work, begin, version = scratch / name, time.monotonic(), "?"
                 work.mkdir()
