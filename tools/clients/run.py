@@ -143,9 +143,10 @@ class Client:
     def run(self, *command, **env):
         """What it prints. It reaches nothing but the server."""
         known = {"OPENAI_BASE_URL": self.base, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1", "HF_HOME": str(self.work)}
+        outer = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         done = subprocess.run(
             [self.bin / command[0], *map(str, command[1:])], cwd=self.work, text=True, timeout=SECONDS,
-            stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, **known, **env})  # fmt: skip
+            stdin=subprocess.DEVNULL, capture_output=True, env={**outer, **known, **env})  # fmt: skip
         assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}"
         return done.stdout
 
