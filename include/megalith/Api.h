@@ -175,6 +175,8 @@ public:
   std::vector<int32_t> eos() const;
   /// Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused.
   bool readsSampling() const;
+  /// Why no request of a live session can ask for the logprobs of its prompt; empty: they can.
+  std::string whyNoPromptLogprobs() const;
   /// A state of requests.
   struct RequestState {
     std::string name;

@@ -15,6 +15,7 @@ using namespace api;
 struct LiveSession::State {
   State(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options, LiveStates states)
       : kernel(std::move(kernel)), options(options), sources(this->kernel->program->sources),
+        whyNoPromptLogprobs(this->kernel->program->whyNoPromptLogprobs()),
         queue(options.queue, options.places, options.logitLines, std::move(states)) {}
   ~State() {
     queue.stop(Stop::Now);
@@ -25,6 +26,7 @@ struct LiveSession::State {
   const std::shared_ptr<Kernel::State> kernel;
   const LiveOptions options;
   const SourceFiles sources; ///< the program's may grow while the session is open
+  const std::string whyNoPromptLogprobs;
   LiveQueue queue;
   std::unique_ptr<LiveExecutor> executor;
   std::thread worker;
@@ -70,7 +72,9 @@ struct LiveSession::State {
          {std::pair(wanted.logprobs, ""), std::pair(wanted.promptLogprobs, " of its prompt")})
       if (most < -1 || most > MostLogprobs)
         diags.report(Diag::LiveLogprobs, loc, id, most, what, MostLogprobs);
-    if (wanted.lines > options.logitLines)
+    if (wanted.promptLogprobs >= 0 && !whyNoPromptLogprobs.empty())
+      diags.report(Diag::LivePrompt, loc, id, whyNoPromptLogprobs);
+    else if (wanted.lines > options.logitLines)
       diags.report(Diag::LiveLines, loc, id, wanted.lines, options.logitLines,
                    wanted.promptLines > 0 ? "ask for those of a shorter prompt" : "ask for fewer new tokens");
   }

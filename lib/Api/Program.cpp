@@ -1,5 +1,6 @@
 //===- Program.cpp - a compiled pipeline ----------------------------------===//
 #include "State.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/IR/Inputs.h"
 #include "megalith/IR/Text.h"
 #include "megalith/Plan/Plan.h"
@@ -89,6 +90,11 @@ int64_t Program::State::vocabulary() const {
   return models.empty() ? 0 : models.front()->get<ir::attr::vocab>();
 }
 
+std::string Program::State::whyNoPromptLogprobs() const {
+  const auto models = ir::modelsByNumber(compiled.module);
+  return models.empty() ? "it has no model" : ir::whyNoPromptRows(compiled.module, models.front()->name);
+}
+
 int64_t Program::vocabulary() const { return state->vocabulary(); }
 int64_t Program::logitsVocabulary() const { return state->vocabulary(); }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
@@ -98,6 +104,7 @@ std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }
 bool Program::readsSampling() const { return readsSettings(state->compiled.module); }
+std::string Program::whyNoPromptLogprobs() const { return state->whyNoPromptLogprobs(); }
 std::vector<Program::RequestState> Program::states() const {
   std::vector<RequestState> states;
   for (const ir::Operation *each : state->compiled.module.all(ir::Op::State))

@@ -23,6 +23,7 @@ struct Program::State {
   const driver::LoadedModel *model() const;
   /// Tokens that requests may have: those of the largest vocabulary. A token that a model lacks faults when it is fed.
   int64_t vocabulary() const;
+  std::string whyNoPromptLogprobs() const;
 };
 
 struct Kernel::State {

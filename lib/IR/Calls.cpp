@@ -1,6 +1,7 @@
 #include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 
 namespace megalith::ir {
@@ -90,6 +91,46 @@ bool draftsContinue(const Module &module, llvm::StringRef model) {
   });
   walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
   return some;
+}
+
+/// Whether a sequence begins with `tokens[len(tokens) - 1]`, the request's last token. `made`: what makes each value.
+static bool beginsWithLast(const std::map<Value, const Operation *> &made, Value sequence) {
+  const auto by = [&](Value value, Op op) { // the operation, if it is such
+    const auto it = made.find(value);
+    return it != made.end() && it->second->op == op ? it->second : nullptr;
+  };
+  while (const Operation *both = by(sequence, Op::SeqConcat))
+    sequence = both->operands[0];
+  const Operation *list = by(sequence, Op::SeqMake);
+  const Operation *first = list && !list->operands.empty() ? by(list->operands[0], Op::SeqAt) : nullptr;
+  const Operation *index = first && by(first->operands[0], Op::Tokens) ? by(first->operands[1], Op::Sub) : nullptr;
+  const Operation *length = index ? by(index->operands[0], Op::SeqLen) : nullptr;
+  const Operation *one = index ? by(index->operands[1], Op::Const) : nullptr;
+  return length && by(length->operands[0], Op::Tokens) && one && one->get<attr::value>().whole() == 1;
+}
+
+std::string whyNoPromptRows(const Module &module, llvm::StringRef model) {
+  std::map<Value, const Operation *> made;
+  walk(module.root.region(), [&](const Operation &op) {
+    for (Value result : op.results)
+      made[result] = &op;
+  });
+  bool feeds = false;
+  const Operation *drafts = nullptr;
+  forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
+    if (call.name != model || beginsWithLast(made, call.operands[0]))
+      return;
+    if (call.get<attr::kv>() != "draft")
+      feeds = true;
+    else
+      drafts = drafts ? drafts : &call;
+  });
+  if (feeds)
+    return "";
+  if (drafts)
+    return fmt::format("it feeds prompts to `{}` by calls with `kv=draft` ({})", model.str(),
+                       module.place(drafts->loc));
+  return fmt::format("it feeds `{}` no prompt", model.str());
 }
 
 std::vector<const Operation *> keptFields(const Module &module) {

@@ -209,6 +209,11 @@ class Program:
         return self._core.reads_sampling()
 
     @property
+    def why_no_prompt_logprobs(self) -> str:
+        """Why no request of a session can ask for the logprobs of its prompt; empty: they can."""
+        return self._core.why_no_prompt_logprobs()
+
+    @property
     def states(self) -> list[State]:
         """Of requests, in the order of their declaration."""
         return [State(*each) for each in self._core.states()]

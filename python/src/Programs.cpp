@@ -188,6 +188,7 @@ void bindPrograms(nb::module_ &module) {
       .def("vocabulary", of([](Program &p) { return p.vocabulary(); }))
       .def("logits_vocabulary", of([](Program &p) { return p.logitsVocabulary(); }))
       .def("reads_sampling", of([](Program &p) { return p.readsSampling(); }))
+      .def("why_no_prompt_logprobs", textOf([](Program &p) { return p.whyNoPromptLogprobs(); }))
       .def("byte_vocabulary", of([](Program &p) { return p.byteVocabulary(); }))
       .def("positions", of([](Program &p) { return p.positions(); }))
       .def("eos", of([](Program &p) { return p.eos(); }))

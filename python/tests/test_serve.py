@@ -21,7 +21,9 @@ from conftest import DEMO, PROMPTS, ROOT
 from megalith._templates import Templates
 from megalith.serve._cli import make_parser
 from megalith.serve._engine import StopText
-from megalith.serve._protocol import ApiError, Limits, read_job, read_json
+from megalith.serve._fields import read_json
+from megalith.serve._protocol import ApiError, Limits
+from megalith.serve._requests import read_job
 from serving import TEMPLATE, Served
 
 

@@ -5,10 +5,11 @@ import json
 import megalith
 import openai
 import pytest
-from conftest import DEMO, PROMPTS
+from conftest import DEMO, PROMPTS, ROOT
 from megalith._templates import Templates
 from megalith.serve._engine import StopText
-from megalith.serve._protocol import ApiError, Limits, read_job
+from megalith.serve._protocol import ApiError, Limits
+from megalith.serve._requests import read_job
 from serving import Served
 
 HISTORY = """{% for m in messages %}[{{ m.role }}{% if m.tool_calls %}:{% for c in m.tool_calls %}{{ c.function.name }}={{ c.function.arguments.x }}{% endfor %}{% endif %}{% if m.reasoning_content %}~{{ m.reasoning_content }}{% endif %}{% if m.tool_call_id %}#{{ m.tool_call_id }}{% endif %}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
@@ -119,6 +120,11 @@ def test_histories_of_agents(served, client):
     assert shown(served, history) == "[system]d[user]u[assistant:f=5~hm][tool#c1]6[assistant][assistant]"
     answer = client.chat.completions.create(model="demo", messages=history, max_tokens=2)
     assert answer.usage.prompt_tokens == 66 and answer.choices[0].message.role == "assistant"
+    # An answer goes back as it came, with all of its members or with those that are there.
+    said = answer.choices[0].message
+    assert (said.refusal, said.annotations) == (None, [])
+    for back in said.model_dump(), said.model_dump(exclude_none=True):
+        assert shown(served, [back]) == f"[assistant]{said.content}[assistant]"
     # Arguments that are no object stay a text.
     odd = {**CALL, "function": {"name": "f", "arguments": "no json"}}
     assert shown(served, [{"role": "assistant", "content": "", "tool_calls": [odd]}]) == "[assistant:f=][assistant]"
@@ -309,3 +315,48 @@ def test_echo_and_prompt_logprobs(served, client):
     ):
         status, _, answer = served.call("POST", "/v1/completions", {**body, **wrong})
         assert status == 400 and why in answer["error"]["message"], answer
+
+
+def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
+    """Such a pipeline is told of before anything runs, by the server and by a session."""
+    text = (ROOT / "pipelines/autoregressive.yaml").read_text()
+    for old, new in (
+        ("\nstates:", "\nrequest:\n  fed: i32 = 0\n\nstates:"),
+        ("    on: PREFILL\n", "    on: PREFILL\n    progress: fed\n"),
+        (
+            "target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)",
+            "target(tokens[kv.target.len:-1][:prefill_chunk], kv=draft, keep=none)\n"
+            "      - fed: min(fed + prefill_chunk, len(tokens) - 1)\n      - kv.target.keep: fed",
+        ),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    pipeline = tmp_path / "drafts.yaml"
+    pipeline.write_text(text)
+    why = "it feeds prompts to `target` by calls with `kv=draft` ("
+    program = megalith.compile(pipeline, DEMO)
+    assert program.why_no_prompt_logprobs.startswith(why)
+    with program.load("reference").session(logit_lines=8) as session:
+        with pytest.raises(megalith.Error, match="the pipeline has none") as caught:
+            session.generate("abc", max_new_tokens=1, prompt_logprobs=0)
+        assert caught.value.kind == "live-prompt-logprobs"
+    with Served(str(pipeline)) as server:
+        long = "a" * 1000  # which would take more rows than there are
+        for param, body in (
+            ("echo", {"prompt": long, "echo": True, "logprobs": 0, "max_tokens": 0}),
+            ("prompt_logprobs", {"prompt": long, "prompt_logprobs": 0}),
+        ):
+            status, where, code, message = server.refuses("/v1/completions", **body)
+            assert (status, where, code) == (400, param, "unsupported_parameter") and why in message, message
+        ask = {"prompt": PROMPTS[0], "max_tokens": 12}
+        for more in {"echo": True}, {"logprobs": 0}:  # these need no rows of the prompt
+            status, _, answer = server.post("/v1/completions", **ask, **more)
+            assert status == 200 and answer["choices"][0]["text"].endswith("of the world"), answer
+    # One that feeds a part of a prompt so is found out by the request itself.
+    pipeline.write_text(text.replace("      - target(tokens[", "      - target(tokens[:-1][:1] if fed == 0 else [], keep=none)\n      - target(tokens["))
+    assert megalith.compile(pipeline, DEMO).why_no_prompt_logprobs == ""
+    with Served(str(pipeline)) as server:
+        ask |= {"max_tokens": 1, "prompt_logprobs": 0}
+        status, _, code, message = server.refuses("/v1/completions", **ask)
+        assert (status, code) == (500, "no_prompt_logprobs") and "drafts" in message, message
+        assert server.post("/v1/completions", **{**ask, "prompt": "ab"})[0] == 200

@@ -27,7 +27,9 @@ from megalith.serve._cli import _bind, _NoPlace, _token_bytes, main, make_parser
 from megalith.serve._connections import Connection, Gate
 from megalith.serve._engine import Engine
 from megalith.serve._log import MOST_LINES, Log
-from megalith.serve._protocol import ApiError, Limits, read_job, read_json
+from megalith.serve._fields import read_json
+from megalith.serve._protocol import ApiError, Limits
+from megalith.serve._requests import read_job
 from megalith.serve._reader import AT_ONCE, Reader, Recipe
 from serving import TEMPLATE, Served
 

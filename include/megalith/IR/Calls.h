@@ -36,6 +36,11 @@ std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick);
 /// Whether some calls stand in loops of the tick.
 bool hasLoops(const Module &module);
 
+/// Why the rows of the model never say how likely the tokens of a prompt were; empty: they do, where the pipeline feeds
+/// it. Rows of calls with `kv = "draft"` do not count. Nor do calls that begin with the request's last token: of a
+/// prompt nothing stands behind it.
+std::string whyNoPromptRows(const Module &module, llvm::StringRef model);
+
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
 /// be trees; else 0.
 int64_t earlierRows(const Module &module, llvm::StringRef model);

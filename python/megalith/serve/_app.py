@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+<<<<<<< HEAD
 import logging
 import math
+=======
+>>>>>>> w-clients
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._core import version
-from .._session import Logprob
-from ..text import Tokenizer
+from ._answers import Answer
 from ._engine import Engine, Run, TokenLogprob
 from ._metrics import counts_of, render
 from ._protocol import ApiError, Job, no_such_model
@@ -210,10 +212,11 @@ async def _read_body(request: Request, most: int) -> bytes:
 
 
 # ===----------------------------------------------------------------------===#
-# Answers
+# While a client is there
 # ===----------------------------------------------------------------------===#
 
 
+<<<<<<< HEAD
 class Answer:
     """The parts of an answer, whole or in chunks, of one kind of call."""
 
@@ -406,6 +409,8 @@ def _event(value: Any) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n\n"
 
 
+=======
+>>>>>>> w-clients
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -354,6 +354,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 ends=session.options["max_ends"],
                 eos=len(tokenizer.eos),
                 logit_lines=session.options["logit_lines"],
+                no_prompt_logprobs=program.why_no_prompt_logprobs,
             )
             engine = Engine(
                 session,

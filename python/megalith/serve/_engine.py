@@ -186,7 +186,7 @@ class Choice:
                 finish = "stop" if self.stop.found or event.end is None else self._finish(event)
                 if any(each.logprob is None for each in self.prompt_logprobs[1:]):
                     raise ApiError(
-                        "tokens of the prompt have no logprobs: no call of the pipeline has fed what predicts them",
+                        "tokens of the prompt have no logprobs: the pipeline has fed the tokens before them as drafts, or not at all",
                         status=500,
                         kind="server_error",
                         code="no_prompt_logprobs",

@@ -1,31 +1,12 @@
-"""What clients ask: bodies become a `Job`, or an `ApiError` at the field."""
+"""What the parts of the server say to each other: errors, limits, and what a call asks for."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from .._generation import GenerationDefaults
-from .._templates import RESERVED
-from ..text import TextError, Tokenizer
-
-MOST_CHOICES = 128
-"""`n` times prompts"""
-MOST_STOPS = 16
-MOST_STOP_LENGTH = 256
-MOST_LOGPROBS = 20
-MOST_LOGPROBS_OF_COMPLETIONS = 5
-MOST_ID = 200
-MOST_DEPTH = 100
-"""Of arrays and objects within each other"""
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class ApiError(Exception):
@@ -78,6 +59,8 @@ class Limits:
     """How many tokens end a text."""
     logit_lines: int = 0
     """Rows of logits that requests with logprobs share."""
+    no_prompt_logprobs: str = ""
+    """Why the pipeline has no logprobs of prompts; empty: it has."""
     min_p: float = 0.0
     usual: GenerationDefaults = GenerationDefaults()
     """How many tokens a chat gets that says nothing."""
@@ -129,6 +112,7 @@ class Job:
         return echoed if self.prompt_logprobs is None else max(self.prompt_logprobs, echoed or 0)
 
 
+<<<<<<< HEAD
 def read_json(body: bytes) -> dict[str, Any]:
     def no(constant: str) -> Any:
         raise ValueError(f"{constant} is no number of JSON")
@@ -410,6 +394,8 @@ def _check_model(fields: Fields, limits: Limits) -> None:
         raise no_such_model(model, limits)
 
 
+=======
+>>>>>>> w-clients
 def no_such_model(model: str, limits: Limits) -> ApiError:
     return ApiError(
         f"the model `{model[:200]}` does not exist; this server has `{limits.model}`",
@@ -417,6 +403,7 @@ def no_such_model(model: str, limits: Limits) -> ApiError:
         param="model",
         code="model_not_found",
     )
+<<<<<<< HEAD
 
 
 def _read_stream_options(fields: Fields, is_stream: bool) -> tuple[bool, bool]:
@@ -820,3 +807,5 @@ def read_detokenize(body: Mapping[str, Any], limits: Limits) -> list[int]:
         raise fields.wrong("tokens", f"must be an array of tokens, from 0 to {limits.vocabulary - 1}")
     fields.done()
     return tokens
+=======
+>>>>>>> w-clients

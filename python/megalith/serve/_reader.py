@@ -20,7 +20,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .. import text as texts
-from ._protocol import ApiError, Job, Limits, read_detokenize, read_job, read_json, read_tokenize
+from ._fields import read_json
+from ._protocol import ApiError, Job, Limits
+from ._requests import read_detokenize, read_job, read_tokenize
 
 AT_ONCE = 4 << 10
 """Bytes of a body that is read where the streams are written."""

@@ -179,6 +179,59 @@ INSTANTIATE_TEST_SUITE_P(Gpu, PromptLogprobs,
                                            std::tuple("sampled.yaml", Device::Cuda),
                                            std::tuple("token_tree_lookup.yaml", Device::Cuda)));
 
+/// Rows of drafts do not say how likely a prompt is. So who asks is told before anything runs.
+TEST(Live, PipelinesThatFeedPromptsAsDraftsTellNoLogprobsOfThem) {
+  EXPECT_EQ(serving().whyNoPromptLogprobs(), "");
+  const std::string pipeline = R"(
+pipeline: draft_prompts
+models:
+  target: {}
+params: {slots: 2, rows_per_pass: 16}
+request:
+  fed: i32 = 0
+states:
+  fault: FAILED
+  QUEUED:   {initial: true, next: [PREFILL]}
+  PREFILL:  {slot: true, next: [PREFILL, DECODE]}
+  DECODE:   {slot: true, next: [DECODE, COMPLETE]}
+  COMPLETE: {terminal: true}
+  FAILED:   {terminal: true}
+kv:
+  target: {pages: 32, page_tokens: 16, on_full: fail}
+stages:
+  admit: {on: QUEUED, do: [], goto: PREFILL}
+  prefill:
+    on: PREFILL
+    progress: fed
+    do:
+      - target(tokens[kv.target.len:-1][:8], kv=draft, keep=none)
+      - fed: min(fed + 8, len(tokens) - 1)
+      - kv.target.keep: fed
+    goto: DECODE if kv.target.lag == 1 else PREFILL
+  decode:
+    on: DECODE
+    do:
+      - append(argmax(target([last])))
+    goto: COMPLETE if finished else DECODE
+)";
+  auto program = Program::compile({.file = MEGALITH_SOURCE_DIR "/pipelines/drafts.yaml",
+                                   .texts = {{MEGALITH_SOURCE_DIR "/pipelines/drafts.yaml", pipeline}},
+                                   .models = {{"", MEGALITH_SOURCE_DIR "/models/demo"}}});
+  ASSERT_TRUE(program) << program.errors().text();
+  LiveSession session = opened(loaded(*program), {.logitLines = 40});
+  for (int64_t length : {1, 30, 60}) // there is a row for it or not
+    EXPECT_REFUSED(
+        session.submit(request(1, prompt(length)), 0, 0ms, -1, 0),
+        "request `0` wants logprobs of its prompt, and the pipeline has none: it feeds prompts to `target` by "
+        "calls with `kv=draft` (" MEGALITH_SOURCE_DIR "/pipelines/drafts.yaml:23); ask without them, or feed "
+        "prompts by a call without `kv=draft` [live-prompt-logprobs]");
+  EXPECT_TRUE(session.submit(request(2, prompt(30)), 0, 0ms, 1));
+  ASSERT_TRUE(session.stop());
+  Heard heard;
+  listen(session, heard);
+  EXPECT_EQ(heard.of.at(0).logprobs.size(), 2u);
+}
+
 /// A canvas is no prediction of its tokens: it is filled in any order, and nothing of it is kept.
 TEST(Live, TokensThatNoRowPredictedHaveNoLogprobs) {
   const Kernel kernel = loaded(compiled("canvas_refinement.yaml", {{"slots", "2"}}));

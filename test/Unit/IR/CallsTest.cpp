@@ -43,4 +43,51 @@ TEST(Calls, FeedAtMostTheirTokensTheirChunkAndAPass) {
   EXPECT_EQ(rowsOf("tokens", "chunk = 100, ", 64), 64);
 }
 
+/// Of a pipeline that makes these calls.
+std::string whyNoPromptRows(const std::string &calls) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  const uint32_t file = files.add("test.ir", fmt::format(R"(
+module @m {{after = "lower", fault = "F"}} {{
+  file {{index = 0, path = "p.yaml"}}
+  param @rows_per_pass {{value = 64}}
+  field @draft {{capacity = 4, type = "token"}}
+  stage @s {{on = "A"}} {{
+    %tokens = tokens : token<>
+    %size = seq.len(%tokens) : i32
+    %one = const {{value = 1}} : i32
+    %end = sub(%size, %one) : i32
+    %two = const {{value = 2}} : i32
+    %before = sub(%size, %two) : i32
+    %last = seq.at(%tokens, %end) : token
+    %other = seq.at(%tokens, %before) : token
+    %draft = field.get @draft : token<4>
+    %begun = seq.make(%last) : token<1>
+    %earlier = seq.make(%other) : token<1>
+    %both = seq.concat(%begun, %draft) : token<5>
+    %slice = seq.slice(%tokens, %one, %end) : token<>
+    {}
+  }}
+}}
+)",
+                                                         calls));
+  const std::optional<ir::Module> module = ir::parse(diags, file);
+  EXPECT_TRUE(module) << diags.render();
+  return module ? ir::whyNoPromptRows(*module, "target") : "";
+}
+
+TEST(Calls, ThatFeedAPromptStayAndBeginBeforeItsLastToken) {
+  const auto call = [](const std::string &model, const std::string &fed, const std::string &kv, int site) {
+    return fmt::format("call @{}(%{}) {{kv = \"{}\", site = {}}} @0:{}:3\n", model, fed, kv, site, 7 + site);
+  };
+  for (const char *fed : {"slice", "earlier", "draft"}) // a draft may be what stands before the last token
+    EXPECT_EQ(whyNoPromptRows(call("target", "slice", "draft", 0) + call("target", fed, "commit", 1)), "") << fed;
+  for (const char *fed : {"begun", "both"}) {
+    const std::string commits = call("target", fed, "commit", 0);
+    EXPECT_EQ(whyNoPromptRows(commits + call("target", "slice", "draft", 1)),
+              "it feeds prompts to `target` by calls with `kv=draft` (p.yaml:8)");
+    EXPECT_EQ(whyNoPromptRows(commits + call("small", "slice", "commit", 1)), "it feeds `target` no prompt");
+  }
+}
+
 } // namespace
