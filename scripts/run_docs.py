@@ -20,7 +20,7 @@ A comment in front of a block, `<!-- run_docs: ... -->`, says what the block its
   skip page REASON     no block of this page is run
   after COMMAND        this command runs first
   file NAME            it is a file of the page's folder
-  from COMMAND         it is a part of what this command prints, with `...` as above
+  from COMMAND         it is a part of what this command prints, with `...` as above; between its paragraphs may stand more
   compiles             see above
 `R.jsonl` is that of docs/running.md everywhere.
 """
@@ -104,7 +104,7 @@ def is_shown(shown, printed, is_part=False, is_shortened=False):
     """Whether what is printed is what is shown. `is_part`: or holds it."""
     lines = []
     for line in measured("\n".join(shown)).splitlines():
-        if line.strip() == "...":
+        if line.strip() == "..." or is_part and not line:
             lines.append(r"(?:.*\n)*?")
         else:
             lines.append(".*".join(map(re.escape, line.split("..."))) + (r".*\n(?:.*\n)*?" if is_shortened else r"\n"))
@@ -204,7 +204,7 @@ def compile_error(block, folder, known):
 
 
 C_NAMES = ("megalith_kernel *kernel, megalith_program *program, megalith_errors *errors, "
-           "megalith_live_request request, uint64_t user, int64_t number")
+           "megalith_request request, uint64_t user, uint64_t number")
 
 
 class Report:
@@ -237,7 +237,7 @@ def run_page(page, scratch, build, is_long, report):
     blocks = blocks_of(page)
     folder = scratch / "copy"
     shutil.rmtree(folder, ignore_errors=True)
-    for name in subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+    for name in subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
