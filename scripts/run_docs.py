@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run what the pages show: run_docs.py [--build=BUILD] [--long] [PAGE ...]
 
-Without a PAGE: README.md and all of docs/. Each page gets a copy of the repository and one shell, and its blocks run in order.
+Without a PAGE: README.md and all of docs/. Each page gets a fresh copy of the repository and one shell, and its blocks run in order.
 The last line says `N run, N skipped, N failed`; the exit code is 0 only when nothing failed.
 
 What runs:
@@ -233,14 +233,39 @@ def why_skipped(block, commands, is_long):
     return None
 
 
-def run_page(page, scratch, build, is_long, report):
+class Copy:
+    """A copy of the repository, which each page gets as if it were new."""
+
+    def __init__(self, folder):
+        self.folder, self.stamps = folder, {}
+        names = subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in names.stdout.split("\0"):
+            if name and (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                self.restore(name)
+
+    def restore(self, name):
+        shutil.copy(ROOT / name, self.folder / name)
+        self.stamps[name] = self.stamp(self.folder / name)
+
+    def stamp(self, path):
+        status = path.lstat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def renew(self):
+        for path in list(self.folder.rglob("*")):
+            name = str(path.relative_to(self.folder))
+            if (path.is_symlink() or path.is_file()) and name not in self.stamps:
+                path.unlink()
+        for name, stamp in list(self.stamps.items()):
+            if not (self.folder / name).exists() or self.stamp(self.folder / name) != stamp:
+                self.restore(name)
+
+
+def run_page(page, copy, scratch, build, is_long, report):
     blocks = blocks_of(page)
-    folder = scratch / "copy"
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in subprocess.run(["git", "ls-files", "-zco", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+    folder = copy.folder
+    copy.renew()
     (folder / "build").symlink_to(build)
     (folder / "R.jsonl").write_text(next(block.text for block in blocks_of("docs/running.md") if block.argument == "R.jsonl"))
     python = ROOT / ".venv/bin/python"
@@ -313,8 +338,9 @@ def main():
     report = Report()
     started = time.time()
     with tempfile.TemporaryDirectory() as scratch:
+        copy = Copy(pathlib.Path(scratch) / "copy")
         for page in pages:
-            run_page(page, pathlib.Path(scratch), arguments.build.resolve(), arguments.long, report)
+            run_page(page, copy, pathlib.Path(scratch), arguments.build.resolve(), arguments.long, report)
     print(f"{time.time() - started:.0f} s")
     print(", ".join(f"{count} {how}" for how, count in report.counts.items()))
     sys.exit(1 if report.counts["failed"] or not report.counts["run"] else 0)
