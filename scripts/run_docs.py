@@ -95,7 +95,7 @@ def blocks_of(page):
 
 def measured(text):
     """The text with times, rates and sizes as `#`."""
-    text = re.sub(r'("\w*(?:_ms|_gb_s)":)[\d.]+', r"\1#", text)
+    text = re.sub(r'("\w*(?:_ms|_gb_s)": ?)[\d.]+', r"\1#", text)
     text = re.sub(r"\b\d+(\.\d+)?(?= (?:ms|s|us|µs|[KMG]i?B(?:/s)?|kB)\b)", "#", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 

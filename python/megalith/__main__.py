@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from . import __version__
 from ._chat import add_chat
 from ._errors import Error
+from ._run import add_run
 from .text import TextError
 
 
@@ -18,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"megalith {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_chat(commands)
+    add_run(commands)
     parsed = parser.parse_args(arguments)
     try:
         return int(parsed.run(parsed))

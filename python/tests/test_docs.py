@@ -48,3 +48,47 @@ def test_chat():
         [*command, "--pipeline", "nothing.yaml"], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert wrong.returncode == 1 and wrong.stderr.startswith("error: cannot read `nothing.yaml`")
+
+
+def test_chat_on_a_terminal():
+    """Ctrl-C ends an answer, and at the prompt takes the line away; Ctrl-D ends the chat."""
+    import os
+    import pty
+    import re
+    import subprocess
+    import sys
+
+    ours, theirs = pty.openpty()
+    chat = subprocess.Popen(
+        [sys.executable, "-m", "megalith", "chat", "--model", ROOT / "models/demo", "--device", "reference"]
+        + ["--max-new-tokens", "2000"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    seen = ""
+
+    def wait_for(pattern):
+        nonlocal seen
+        while not re.search(pattern, seen, re.S):
+            seen += os.read(ours, 4096).decode(errors="replace")
+        found, seen = seen, ""
+        return found
+
+    def type_in(text):
+        os.write(ours, text.encode())
+
+    wait_for("> $")
+    type_in("And God said\n")
+    wait_for("said\r\n.+unto him")
+    type_in("\x03")
+    wait_for("\n> $")  # of 2000 tokens few came
+    type_in("a line\x03")
+    wait_for("Ctrl-C once more, or Ctrl-D, ends the chat.\r\n> $")
+    type_in("\x04")
+    assert chat.wait(60) == 0
+    assert os.read(ours, 100) == b"\r\n"
+    os.close(ours)
