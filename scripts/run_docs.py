@@ -273,7 +273,8 @@ def run_page(page, copy, scratch, build, is_long, report):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEGALITH_") or name == "MEGALITH_NVRTC"}
     environment |= {"PATH": os.pathsep.join([*map(str, paths), os.environ["PATH"]]), "MEGALITH_CACHE_DIR": str(scratch / "kernels"),
                     "HOME": str(scratch), "COLUMNS": "120"}
-    (scratch / "kernels").mkdir(exist_ok=True, mode=0o700)
+    shutil.rmtree(scratch / "kernels", ignore_errors=True)  # what is compiled is told
+    (scratch / "kernels").mkdir(mode=0o700)
     interpreter = str(python) if python.exists() else sys.executable
     has_module = subprocess.run([interpreter, "-c", "import megalith"], env=environment, capture_output=True).returncode == 0
     whole = next((block.argument.removeprefix("page ") for block in blocks if block.argument.startswith("page ")), None)
