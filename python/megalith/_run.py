@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from . import text as texts
@@ -54,6 +55,14 @@ def _with_tokens(line: str, tokenizer: texts.Tokenizer) -> str:
     return json.dumps(request) if is_changed else line
 
 
+def _all_with_tokens(lines: list[str], name: str, tokenizer: texts.Tokenizer) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _with_tokens(line, tokenizer)
+        except texts.TextError as error:
+            raise texts.TextError(f"{name}:{number}: {error}") from error
+
+
 def _shown(result: Result, text: str) -> dict[str, Any]:
     shown = {"id": result.id, "tokens": result.tokens.tolist(), "text": text}
     shown |= {"finish": result.finish, "state": result.state}
@@ -80,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.requests
         with open(name, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
-    requests = program.parse_requests("\n".join(_with_tokens(line, tokenizer) for line in lines), name)
+    requests = program.parse_requests("\n".join(_all_with_tokens(lines, name, tokenizer)), name)
     kernel = program.load(arguments.device, arguments.ordinal, progress=show_progress)
     for message in [*program.messages, *kernel.messages]:
         print(message, end="", file=sys.stderr)

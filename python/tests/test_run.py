@@ -61,3 +61,21 @@ def test_what_is_wrong_is_told(folder):
     code, results, errors = run(folder, "--requests", "nothing.jsonl")
     assert (code, results) == (1, []) and "nothing.jsonl" in errors
     assert run(folder)[0] == 2
+    code, results, errors = run(folder, "--requests", "-", text='\n{"id": 1, "text": "\\ud800", "max_new_tokens": 2}')
+    assert (code, results) == (1, []) and errors.startswith("error: <stdin>:2: the text has half of a surrogate pair")
+
+
+@pytest.mark.parametrize(
+    "redirected, code, errors",
+    [
+        ("<&-", 0, ""),
+        (">&-", 1, "error: the standard output is closed\n"),
+        (">/dev/full", 1, "error: the standard input or output: No space left on device\n"),
+        ("| true", 0, ""),
+    ],
+)
+def test_standard_files(folder, redirected, code, errors):
+    command = f"{sys.executable} -m megalith run sampled --model {folder} --device reference --requests {folder}/r.jsonl"
+    (folder / "r.jsonl").write_text('{"id": 1, "text": "a", "max_new_tokens": 1}\n')
+    done = subprocess.run(["sh", "-c", f"{command} {redirected}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, errors)
