@@ -41,19 +41,20 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```\n", re.M | re.S)
 MARK = re.compile(r"<!-- run_docs: ((?:(?!-->).)*) -->\s*\Z", re.S)
-LIMIT = 900 # seconds of a command
+LIMIT = 900  # seconds of a command
 PROGRAMS = "megalith megalith-serve python3 python pip scripts/ cmake cc export source build/".split()
 
 # What a command says of itself. The first that fits is the reason.
 SKIPS = [
-    (r"\b(DIR|PREFIX|PIPELINE|FILE|CONFIG|CONFIG\.\.\.)(?![\w-])|\[options\]| \.\.\. | \.\.\.$|\bsource venv", "names a placeholder"),
+    (r"\b(DIR|PREFIX|PIPELINE|FILE|CONFIG)(?![\w-])|\[options\]| \.\.\. | \.\.\.$", "names a placeholder"),
     (r"\bpip install|-m venv|scripts/(install_deps|demo|check)\.sh", "installs"),
     (r"scripts/build\.sh|cmake --install|scripts/fuzz|lit\.py", "builds, or runs tests"),
     (r"megalith-serve|localhost:", "takes a server"),
     (r"make_family_goldens|dot -T", "takes a package that is not needed otherwise"),
-    (r"megalith bench|measure_claims|LD_PRELOAD|^export PKG_CONFIG_PATH", "takes a GPU"),
+    (r"megalith-mutants", "takes a quarter of an hour"),
+    (r"megalith bench|measure_claims|LD_PRELOAD", "takes a GPU"),
 ]
-LONG = re.compile(r"--device=cpu|--emit=cubin|megalith explore|megalith-mutants|compare\.py cpu")
+LONG = re.compile(r"--device=cpu|--emit=cubin|megalith explore|compare\.py cpu")
 
 
 class Block:
