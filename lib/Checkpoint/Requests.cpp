@@ -153,7 +153,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
       return fail("request-key",
                   fmt::format("request `{}`: `text` needs a model whose "
                               "vocabulary is bytes; give `tokens`. The Python package has the tokenizers of others: "
-                              "`python -m megalith chat`, `megalith-serve`, `megalith.text`",
+                              "`python -m megalith run` takes this file",
                               shownId()),
                   key);
     if (!text->is_string())

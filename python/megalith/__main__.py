@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from . import __version__
 from ._chat import add_chat
 from ._errors import Error
+from ._run import add_run
 from .text import TextError
 
 
@@ -18,12 +19,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"megalith {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_chat(commands)
+    add_run(commands)
     parsed = parser.parse_args(arguments)
     try:
         return int(parsed.run(parsed))
     except Error as error:
         print(error, file=sys.stderr)
-    except (TextError, OSError) as error:
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
+    except OSError as error:
+        where = f"`{error.filename}`" if error.filename is not None else "the standard input or output"
+        print(f"error: {where}: {error.strerror or error}", file=sys.stderr)
+    except TextError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
@@ -31,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if sys.stdin is None:  # closed by who started this
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.exit("error: the standard output is closed")
     try:
         status = main()
         sys.stdout.flush()

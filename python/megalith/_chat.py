@@ -122,6 +122,8 @@ def chat(arguments: argparse.Namespace) -> int:
             try:
                 line = input("> " if sys.stdin.isatty() else "")
             except EOFError:
+                if sys.stdin.isatty():
+                    print()  # the shell's prompt gets a line of its own
                 break
             except KeyboardInterrupt:  # takes the line away; the second one in a row ends the chat
                 print()

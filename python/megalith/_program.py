@@ -179,6 +179,11 @@ class Program:
         return self._core.accepted()
 
     @property
+    def model_files(self) -> dict[str, str]:
+        """The model file that each model of the pipeline was read from, by the model's name."""
+        return self._core.model_files()
+
+    @property
     def converted(self) -> dict[str, int]:
         """How many tensors were F16 or F32. They are rounded to bf16."""
         return self._core.converted()

@@ -182,6 +182,13 @@ void bindPrograms(nb::module_ &module) {
       .def("messages", [](CompiledProgram &p) { return listOf(alone(*p.mutex, [&] { return p.program.messages(); })); })
       .def("name", textOf([](Program &p) { return p.name(); }))
       .def("accepted", [](CompiledProgram &p) { return texts(alone(*p.mutex, [&] { return p.program.accepted(); })); })
+      .def("model_files",
+           [](CompiledProgram &p) {
+             nb::dict out;
+             for (const auto &[model, file] : alone(*p.mutex, [&] { return p.program.modelFiles(); }))
+               out[text(model)] = pathText(file);
+             return out;
+           })
       .def("converted", of([](Program &p) { return p.converted(); }))
       .def("param", [](CompiledProgram &p,
                        const std::string &name) { return alone(*p.mutex, [&] { return p.program.param(name); }); })

@@ -15,6 +15,14 @@ from conftest import DEMO, PROMPTS, ROOT
 
 def test_a_program_tells_what_it_is(program):
     assert program.name == "sampled"
+    assert program.model_files == {"target": str(megalith.pipeline("sampled").parent.parent / "models/llama.yaml")}
+    assert [(state.name, state.slot, state.terminal) for state in program.states] == [
+        ("QUEUED", False, False),
+        ("PREFILL", True, False),
+        ("DECODE", True, False),
+        ("COMPLETE", False, True),
+        ("FAILED", False, True),
+    ]
     assert program.vocabulary == 260 and program.byte_vocabulary and program.positions == 2048
     assert program.eos == [257]
     assert program.param("slots") == 8 and program.param("nothing") is None

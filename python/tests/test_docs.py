@@ -1,34 +1,22 @@
 """What the documentation shows is run, and gives what it says."""
 
-import re
+import importlib.util
 
 import pytest
 from conftest import ROOT
 
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
-
-
-def blocks_of(page):
-    """(code, what it prints), in order. A block without a language right behind the code is its output."""
-    text = (ROOT / page).read_text()
-    found = list(BLOCK.finditer(text))
-    for block, after in zip(found, [*found[1:], None]):
-        if block[1] == "python":
-            is_output = after and not after[1] and not text[block.end() : after.start()].strip()
-            yield block[2], after[2] if is_output else None
+SPEC = importlib.util.spec_from_file_location("run_docs", ROOT / "scripts/run_docs.py")
+run_docs = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(run_docs)
 
 
 @pytest.mark.parametrize("page", ["docs/python.md", "README.md"])
-def test_examples_of(page, monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
-    names = {}
-    blocks = list(blocks_of(page))
+def test_examples_of(page):
+    blocks = [block for block in run_docs.blocks_of(page) if block.language == "python"]
     assert blocks
-    for code, output in blocks:
-        exec(compile(code, page, "exec"), names)
-        printed = capsys.readouterr().out
-        if output is not None:
-            assert printed == output, code
+    for block, (printed, failure) in zip(blocks, run_docs.run_python(blocks, ROOT)):
+        assert failure is None, failure
+        assert block.output is None or run_docs.is_shown(block.output.splitlines(), printed), printed
 
 
 def test_chat():
@@ -48,3 +36,54 @@ def test_chat():
         [*command, "--pipeline", "nothing.yaml"], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert wrong.returncode == 1 and wrong.stderr.startswith("error: cannot read `nothing.yaml`")
+
+
+def test_chat_on_a_terminal():
+    """Ctrl-C ends an answer, and at the prompt takes the line away; Ctrl-D ends the chat."""
+    import os
+    import pty
+    import re
+    import select
+    import subprocess
+    import sys
+    import time
+
+    ours, theirs = pty.openpty()
+    chat = subprocess.Popen(
+        [sys.executable, "-m", "megalith", "chat", "--model", ROOT / "models/demo", "--device", "reference"]
+        + ["--max-new-tokens", "2000"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    seen = ""
+
+    def wait_for(pattern):
+        nonlocal seen
+        while not re.search(pattern, seen, re.S):
+            assert select.select([ours], [], [], 60)[0], f"waited for {pattern}, and saw {seen}"
+            seen += os.read(ours, 4096).decode(errors="replace")
+        found, seen = seen, ""
+        return found
+
+    def type_in(text):
+        time.sleep(0.3)  # a prompt is shown before the terminal is read
+        os.write(ours, text.encode())
+
+    try:
+        wait_for("> $")
+        type_in("And God said\n")
+        wait_for("said\r\n.+unto him")
+        type_in("\x03")
+        assert len(wait_for("\n> $")) < 1900  # of 2000 tokens
+        type_in("a line\x03")
+        wait_for("Ctrl-C once more, or Ctrl-D, ends the chat.\r\n> $")
+        type_in("\x04")
+        assert chat.wait(60) == 0
+        assert os.read(ours, 100) == b"\r\n"
+    finally:
+        chat.kill()
+        os.close(ours)

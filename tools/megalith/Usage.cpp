@@ -2,6 +2,7 @@
 #include "megalith/Tools.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 
 namespace megalith::tool {
 
@@ -48,8 +49,10 @@ constexpr Advice optionAdvice[] = {
     {"model-path", "did you mean `--model`?"},
     {"input", "did you mean `--requests`?"},
     {"prompts", "did you mean `--requests`?"},
-    {"prompt", "prompts stand in the file of `--requests`; `python -m megalith chat` takes them on the terminal"},
-    {"text", "prompts stand in the file of `--requests`; `python -m megalith chat` takes them on the terminal"},
+    {"prompt",
+     "prompts stand in the file of `--requests`; `python -m megalith run FILE --model DIR --prompt TEXT` takes one"},
+    {"text",
+     "prompts stand in the file of `--requests`; `python -m megalith run FILE --model DIR --prompt TEXT` takes one"},
     {"max-tokens", "it stands in the requests: `\"max_new_tokens\"`"},
     {"max-new-tokens", "it stands in the requests: `\"max_new_tokens\"`"},
     {"temperature", "it stands in the requests: `\"sampling\": {\"temperature\": ...}`"},
@@ -106,6 +109,10 @@ public:
       name = arguments[next++];
       if (name.starts_with("-"))
         return line;
+      if (next < arguments.size() && !arguments[next].starts_with("-")) {
+        error(arguments[next].str(), "`megalith help` takes one command, and has `" + name.str() + "`");
+        return line;
+      }
     }
     line.command = find(name);
     if (!line.command)
@@ -160,7 +167,11 @@ private:
     }
     if (argument == "--color" || argument.starts_with("--color=")) {
       const StringRef value = argument.split('=').second;
-      if (argument == "--color" || value == "always" || value == "true")
+      if (argument == "--color" && next < arguments.size() &&
+          llvm::is_contained({"always", "never", "auto"}, arguments[next])) {
+        const std::string word = arguments[next++].str();
+        error("--color " + word, "its value stands behind `=`: `--color=" + word + "`");
+      } else if (argument == "--color" || value == "always" || value == "true")
         line.color = Color::Always;
       else if (value == "never" || value == "false")
         line.color = Color::Never;
@@ -296,6 +307,11 @@ private:
 
   void unknown(StringRef argument, StringRef name) {
     error(argument.str(), "`" + program() + "` has no such option");
+    if (llvm::sys::fs::exists(argument)) {
+      files.push_back(argument);
+      diags.note("the file of this name is `./" + argument.str() + "`");
+      return;
+    }
     std::vector<std::string> names;
     std::vector<const cl::Option *> foreign; // commands have options of the same name
     for (const KnownOption &known : knownOptions())

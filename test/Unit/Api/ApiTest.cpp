@@ -74,6 +74,11 @@ TEST(Programs, GiveSourcePlanAndManifestAsData) {
   EXPECT_EQ(program->name(), "autoregressive");
   EXPECT_EQ(program->param("no_such_param"), std::nullopt);
   EXPECT_GT(program->param("slots").value_or(0), 0);
+  EXPECT_EQ(program->modelFiles(), (std::map<std::string, std::string>{{"target", pipelines + "models/llama.yaml"}}));
+  std::string states;
+  for (const Program::RequestState &state : program->states())
+    states += state.name + (state.slot ? " slot" : "") + (state.terminal ? " terminal" : "") + ", ";
+  EXPECT_EQ(states, "QUEUED, PREFILL slot, DECODE slot, COMPLETE terminal, FAILED terminal, ");
   auto source = program->source();
   ASSERT_TRUE(source) << source.errors().text();
   EXPECT_TRUE(contains(source->cuda, "megalith_run"));

@@ -115,7 +115,7 @@ TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": "text", "text": "a"})", false),
             "request-key:1:16: request `text`: `text` needs a model whose "
             "vocabulary is bytes; give `tokens`. The Python package has the tokenizers of others: `python -m megalith "
-            "chat`, `megalith-serve`, `megalith.text`");
+            "run` takes this file");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0],
                         "max_new_tokens": 1})")
                 .substr(0, 18),
