@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._errors import Error, Message, out_of_range
-from ._requests import Encode, Prompt, Request, Tokens, dict_of, number_of
+from ._requests import Encode, Ends, Prompt, Request, Tokens, dict_of, number_of
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -426,7 +426,7 @@ class Session:
         prompt: Prompt,
         max_new_tokens: int | None,
         id: str | int | None,
-        eos: int | Tokens | None,
+        eos: Ends | None,
         stop: Sequence[str | bytes | Tokens],
         priority: int,
         temperature: float,
@@ -469,7 +469,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
@@ -536,7 +536,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
@@ -579,7 +579,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,

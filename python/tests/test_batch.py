@@ -73,8 +73,9 @@ def test_without_being_asked_there_are_no_logits_and_no_trace(kernel):
 
 def test_eos_ends_a_request(kernel, expected):
     tokens = expected[PROMPTS[0]]
-    (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, eos=tokens[2])])
-    assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
+    for eos in tokens[2], [tokens[2]], frozenset({tokens[2], 259}):  # a `Tokenizer` has a set
+        (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, eos=eos)])
+        assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
 
 
 def test_stop_sequences_end_a_request(kernel):
