@@ -65,7 +65,8 @@ struct RunOutcome {
   std::vector<TraceRequest> requests; ///< what they generated, and how they ended
   struct Counts {
     int64_t passes, rows;
-    int64_t asked = 0; ///< with the fault TOO_MANY_ROWS: tokens that the call was given
+    int64_t asked = 0;       ///< with the fault TOO_MANY_ROWS: tokens that the call was given
+    std::string detail = {}; ///< of a fault, where the device tells
   };
   std::vector<Counts> counts; ///< per request
   /// When something happened to a request.

@@ -355,7 +355,8 @@ struct RequestResult {
   std::string faultState; ///< in which it happened
   std::string place;      ///< FILE:LINE of the pipeline
   int64_t passes = 0, rows = 0;
-  int64_t asked = 0; ///< with the fault TOO_MANY_ROWS: tokens that the call was given
+  int64_t asked = 0;  ///< with the fault TOO_MANY_ROWS: tokens that the call was given
+  std::string detail; ///< with a fault on the reference executor: the positions, tokens or lengths that it is about
   RequestTimes times;
   std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
   std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted

@@ -315,6 +315,7 @@ Expected<Results> Session::results() {
       r.passes = outcome.counts[i].passes;
       r.rows = outcome.counts[i].rows;
       r.asked = r.fault == "TOO_MANY_ROWS" ? outcome.counts[i].asked : 0;
+      r.detail = r.finish == "fault" ? outcome.counts[i].detail : "";
       if (i < outcome.times.size())
         r.times = timesOf(outcome.times[i], s.kernel->device == Device::Cuda);
       if (s.options.logits && i < outcome.logits.size())
@@ -364,6 +365,11 @@ static int64_t mostAt(const std::string &place, const ir::Module &module) {
   return differ ? 0 : most;
 }
 
+/// Whether the reference executor tells more of such a fault.
+static bool hasNumbers(std::string_view fault) {
+  return fault == "FEED_MISMATCH" || fault == "KV_INVARIANT" || fault == "INDEX_RANGE" || fault == "TOKEN_RANGE";
+}
+
 std::optional<Error> Session::explain(const Results &results, size_t request) const {
   if (request >= results.requests.size() || request >= requests().size())
     return std::nullopt;
@@ -379,7 +385,11 @@ std::optional<Error> Session::explain(const Results &results, size_t request) co
         note += fmt::format(": it was given {} tokens", r.asked);
       if (const int64_t most = r.asked ? mostAt(r.place, state->kernel->program->compiled.module) : 0)
         note += fmt::format(", and `most` is {}", most);
+      if (!r.detail.empty())
+        note += ": " + r.detail;
       diags.note(placeOf(r.place, sources), note);
+      if (r.detail.empty() && hasNumbers(r.fault) && state->kernel->device != Device::Reference)
+        diags.note("the reference executor tells the numbers: `--device=reference`");
     }
   } else if (r.finish == "limit" && !state->cutOff) {
     diags.report(Diag::RequestLimit, loc, r.id.text, r.tokens.size(), results.ticks);

@@ -251,9 +251,13 @@ void Control::keepPath(int pool, const Operation &op) {
   if (kept > kv.len && firstPageSeen(program.pools[pool], kept) >= kv.first) {
     const std::vector<int32_t> rows(path.begin(), path.begin() + (kept - kv.len));
     const int64_t fed = kv.end - kv.len;
-    if (static_cast<int64_t>(rows.size()) > fed ||
-        std::any_of(rows.begin(), rows.end(), [&](int32_t row) { return row < 0 || row >= fed; }))
-      throw FaultSignal{Fault::IndexRange, op.loc};
+    const auto wrong = std::find_if(rows.begin(), rows.end(), [&](int32_t row) { return row < 0 || row >= fed; });
+    if (wrong != rows.end())
+      throw FaultSignal{Fault::IndexRange, op.loc,
+                        fmt::format("`path` names row {}, and there are {} rows", *wrong, fed)};
+    if (static_cast<int64_t>(rows.size()) > fed)
+      throw FaultSignal{Fault::IndexRange, op.loc,
+                        fmt::format("`path` has {} rows, and there are {}", rows.size(), fed)};
     machine.moveRows(r, pool, rows);
   }
   keep(pool, kept);
@@ -278,20 +282,21 @@ void Control::setField(const Operation &op) {
   const bool longRow = std::any_of(v.rows.begin(), v.rows.end(),
                                    [&](const auto &row) { return static_cast<int64_t>(row.size()) > type.inner; });
   if (type.isList() && ((type.size > 0 && length > type.size) || longRow))
-    throw FaultSignal{Fault::CorruptField, op.loc};
+    throw FaultSignal{Fault::CorruptField, op.loc,
+                      fmt::format("`{}` has room for {} elements, and would have {}", op.name, type.size, length)};
   r.fields[index] = operand(op, 0);
 }
 
 void Control::append(const Operation &op) {
   int32_t count = 0;
-  bool wrong = false;
+  std::optional<int32_t> wrong;
   const std::vector<int32_t> given = operand(op, 0).seq;
   const std::vector<int32_t> stop = op.operands.size() > 1 ? operand(op, 1).seq : std::vector<int32_t>();
   for (int32_t token : given) {
     if (r.finished())
       break;
     if (token < 0 || token >= program.vocab) {
-      wrong = true;
+      wrong = token;
       break;
     }
     if (machine.options.keepLogits || r.keepLogits) {
@@ -307,7 +312,7 @@ void Control::append(const Operation &op) {
   if (count > 0)
     r.result.appends.push_back({tick, count});
   if (wrong)
-    throw FaultSignal{Fault::TokenRange, op.loc};
+    throw FaultSignal{Fault::TokenRange, op.loc, fmt::format("`append` got token {}", *wrong)};
   set(op, count);
 }
 
@@ -355,12 +360,15 @@ void Control::takeRows(const Operation &op) {
   const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
   for (ir::Value v : {parents, ofEach ? visible : ir::Value()})
     if (v && static_cast<int64_t>(value(v).seq.size()) != count)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw FaultSignal{Fault::IndexRange, op.loc,
+                        fmt::format("`{}` has {} elements, and {} tokens are fed", v == parents ? "parents" : "visible",
+                                    value(v).seq.size(), count)};
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = r.call.begin - kv.len + i; // of the run
     const int64_t parent = parents ? value(parents).seq[i] : row - 1;
     if (parent < -1 || parent >= row)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw FaultSignal{Fault::IndexRange, op.loc,
+                        fmt::format("row {} hangs on {}; it may on -1 to {}", row, parent, row - 1)};
     const int64_t place = kv.len + parent;
     const int64_t position = parent < 0             ? kv.len
                              : place < r.call.begin ? kv.fed[place].position + 1
@@ -368,7 +376,8 @@ void Control::takeRows(const Operation &op) {
     const int64_t seen = !visible ? position + 1 : ofEach ? value(visible).seq[i] : value(visible).i;
     // No row sees one behind those of its call.
     if (seen < 1 || seen > position - i + count)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw FaultSignal{Fault::IndexRange, op.loc,
+                        fmt::format("`visible` of row {} is {}; it may be 1 to {}", row, seen, position - i + count)};
     r.call.feed.push_back(
         {tokens[i], static_cast<int32_t>(place), static_cast<int32_t>(position), static_cast<int32_t>(seen)});
   }

@@ -193,7 +193,7 @@ void Control::sequence(const Operation &op) {
     const auto length = static_cast<int64_t>(table ? list.rows.size() : list.seq.size());
     int32_t i = operand(op, 1).i;
     if (i < 0 || i >= length)
-      throw FaultSignal{Fault::IndexRange, op.loc};
+      throw FaultSignal{Fault::IndexRange, op.loc, fmt::format("the index is {}, and the length {}", i, length)};
     result(op) = item(op, list, i);
     return;
   }
@@ -365,7 +365,7 @@ void Control::stored(const Operation &op) {
   const ir::Type &type = program.module.type(op.result());
   const int64_t count = std::max<int64_t>(0, int64_t(high) - low);
   if (count > (op.op == Op::SeqTop ? op.get<attr::range>() : type.size))
-    throw FaultSignal{Fault::CorruptField, op.loc};
+    throw FaultSignal{Fault::CorruptField, op.loc, fmt::format("a range has {} numbers, and room for fewer", count)};
   const std::vector<ir::Value> yields(op.region().ops.back().operands.begin(), op.region().ops.back().operands.end());
   const bool real = isF32(yields[0]);
   Val out, sum;

@@ -22,7 +22,8 @@ const char *faultName(Fault fault);
 /// Thrown by control code that cannot go on; ends the request.
 struct FaultSignal {
   Fault fault;
-  SourceLoc loc; ///< of the operation
+  SourceLoc loc;           ///< of the operation
+  std::string detail = {}; ///< as RequestResult has it
 };
 
 /// What was fed at a place.
@@ -184,7 +185,7 @@ private:
   int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
   bool canPromise(const Running &r) const;
-  bool keepsForeignKv(const Running &r) const;
+  std::string foreignKv(const Running &r) const;
   void runPart(const PartInfo &part, Running &r);
   void moveTo(Running &r, int state);
   void setState(Running &r, int state);
@@ -192,7 +193,7 @@ private:
   void enqueue(Running &r);
   std::vector<int64_t> rankOf(Running &r);
   /// `loc`: what did it; else the call at which the request waits, else its state.
-  void fail(Running &r, Fault fault, SourceLoc loc = {});
+  void fail(Running &r, Fault fault, SourceLoc loc = {}, std::string detail = {});
   void breakStandstill();
   void publish();
   TraceTick recordTick();
@@ -210,8 +211,8 @@ private:
   void putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
-  Fault checkFeed(const Running &r, int pool, int64_t rows) const;
-  static bool readsTooMany(const ReducerInput &input, int64_t rows);
+  void checkFeed(const Running &r, int pool, int64_t rows) const;
+  static std::string readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
   PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);

@@ -56,8 +56,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   if (rows == 0) { // needs no pass
     kv.end = r.call.begin;
     for (const ReducerInput &input : r.call.reducers)
-      if (readsTooMany(input, 0))
-        return fail(r, Fault::IndexRange);
+      if (std::string many = readsTooMany(input, 0); !many.empty())
+        return fail(r, Fault::IndexRange, {}, std::move(many));
     r.call.results.resize(r.call.reducers.size());
     serve(r);
     return;
@@ -66,11 +66,14 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
     rows = std::min({rows, chunk, left});
   if (rows < 1 || rows > left)
     return;
-  if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
-    return fail(r, fault);
+  try {
+    checkFeed(r, pool, rows);
+  } catch (const FaultSignal &signal) {
+    return fail(r, signal.fault, {}, signal.detail);
+  }
   for (const ReducerInput &input : r.call.reducers)
-    if (readsTooMany(input, rows))
-      return fail(r, Fault::IndexRange);
+    if (std::string many = readsTooMany(input, rows); !many.empty())
+      return fail(r, Fault::IndexRange, {}, std::move(many));
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
@@ -94,25 +97,32 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
 }
 
 /// There are more tokens than rows, or kept rows are read that go with no row of the call.
-bool Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
+std::string Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
   const auto [from, to] = input.rowsOf(rows);
-  return (input.tokens && static_cast<int64_t>(input.tokens->size()) > to - from) ||
-         (!input.kept.empty() && input.rowsRead(rows).second > rows);
+  if (input.tokens && static_cast<int64_t>(input.tokens->size()) > to - from)
+    return fmt::format("{} tokens were given, and {} rows", input.tokens->size(), to - from);
+  if (!input.kept.empty() && input.rowsRead(rows).second > rows)
+    return fmt::format("`{}` keeps {} rows, and the call has {}", input.kept, input.rowsRead(rows).second, rows);
+  return "";
 }
 
 /// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
 /// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
-Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
+void Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != "draft";
   const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
     if (row.token < 0 || row.token >= end)
-      return Fault::TokenRange;
+      throw FaultSignal{Fault::TokenRange, {}, fmt::format("position {} was fed token {}", row.position, row.token)};
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
-      return Fault::FeedMismatch;
+      throw FaultSignal{Fault::FeedMismatch,
+                        {},
+                        fmt::format("position {} was fed token {}, and the request has token {} there; `kv.{}.len` is "
+                                    "{} of {} tokens",
+                                    row.position, row.token, r.tokens[row.position], program.pools[pool].name,
+                                    r.kv[pool].len, r.tokens.size())};
   }
-  return Fault::None;
 }
 
 /// Lets the call go on behind the pass.

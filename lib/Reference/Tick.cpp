@@ -2,6 +2,7 @@
 #include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/PageOrder.h"
 #include <algorithm>
+#include <fmt/format.h>
 #include <new>
 #include <stdexcept>
 
@@ -332,26 +333,35 @@ void Machine::runPart(const PartInfo &part, Running &r) {
     r.call = {};
     for (KvShare &kv : r.kv)
       kv.drafts = 0;
-    if (keepsForeignKv(r))
-      throw FaultSignal{Fault::KvInvariant, r.leftAt};
+    if (std::string foreign = foreignKv(r); !foreign.empty())
+      throw FaultSignal{Fault::KvInvariant, r.leftAt, std::move(foreign)};
     moveTo(r, target);
   } catch (const FaultSignal &signal) {
-    fail(r, signal.fault, signal.loc);
+    fail(r, signal.fault, signal.loc, signal.detail);
   }
 }
 
-/// Whether a position that counts as valid is not one of the request's tokens before its
-/// last, or was fed another token than stands there now.
-bool Machine::keepsForeignKv(const Running &r) const {
-  return std::any_of(r.kv.begin(), r.kv.end(), [&](const KvShare &kv) {
-    return kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1) ||
-           !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin(),
-                       [&](const FedRow &row, int32_t token) {
-                         const auto place = static_cast<int32_t>(&row - kv.fed.data());
-                         return row.token == token && row.parent == place - 1 && row.position == place &&
-                                row.visible == place + 1;
-                       });
-  });
+/// Of the first position that counts as valid and is not one of the request's tokens before its last, or was fed
+/// another token than stands there now: what is wrong with it. "" without one.
+std::string Machine::foreignKv(const Running &r) const {
+  const auto most = std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1);
+  for (size_t pool = 0; pool < r.kv.size(); ++pool) {
+    const KvShare &kv = r.kv[pool];
+    const std::string &name = program.pools[pool].name;
+    if (kv.len > most)
+      return fmt::format("`kv.{}.len` is {}, and of {} tokens at most {} may be kept", name, kv.len, r.tokens.size(),
+                         most);
+    for (int32_t place = 0; place < kv.len; ++place) {
+      const FedRow &row = kv.fed[place];
+      if (row.token != r.tokens[place])
+        return fmt::format("position {} of `{}` was fed token {}, and the request has token {} there", place, name,
+                           row.token, r.tokens[place]);
+      if (row.parent != place - 1 || row.position != place || row.visible != place + 1)
+        return fmt::format("the row that `{}` keeps at position {} saw other positions than those up to its own", name,
+                           place);
+    }
+  }
+  return "";
 }
 
 void Machine::moveTo(Running &r, int state) {
@@ -397,8 +407,9 @@ std::vector<int64_t> Machine::rankOf(Running &r) {
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
-void Machine::fail(Running &r, Fault fault, SourceLoc loc) {
+void Machine::fail(Running &r, Fault fault, SourceLoc loc, std::string detail) {
   r.fault = fault;
+  r.result.detail = std::move(detail);
   if (!r.stateLost)
     r.faultState = r.state;
   if (!loc && r.call.op)

@@ -129,6 +129,7 @@ struct RequestResult {
   std::string finish, state, fault; ///< as in TraceRequest
   int64_t passes = 0, rows = 0;     ///< that it took part in, that it fed
   int64_t asked = 0;                ///< with TOO_MANY_ROWS: tokens that the call was given
+  std::string detail; ///< with a fault: the numbers that it is about, as a clause; "" where there are none
   int64_t arrivedTick = -1;
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   struct Append {
