@@ -256,7 +256,7 @@ def _named_templates(value: Any, where: str) -> dict[str, str]:
 
 def read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """By name; the one is `default`. Files of their own go before the config; the file of a processor is the last."""
-    files = {"default": folder / "chat_template.jinja"} if (folder / "chat_template.jinja").is_file() else {}
+    files = {"default": folder / "chat_template.jinja"} if (folder / "chat_template.jinja").exists() else {}
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         files[path.name.removesuffix(".jinja")] = path
     if files:

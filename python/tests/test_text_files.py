@@ -1,6 +1,7 @@
 """The tokenizer that a folder means, as `transformers` 4.46, 4.57 and 5.24 read it. Where they differ, as 4.57 does."""
 
 import json
+import os
 
 import pytest
 from megalith import text
@@ -245,6 +246,45 @@ def test_wrong_files_are_told_in_a_line(make, name, content, what):
         text.load(folder)
     told = str(caught.value)
     assert name in told and what in told and "\n" not in told and len(told) < 700
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "chat_template.json",
+    ],
+)
+def test_files_that_are_none(make, name):
+    """They are neither waited for nor read without end."""
+    path = make() / name
+    for what in ("it is no regular file", "it is no regular file", "bytes, and at most"):
+        path.unlink(missing_ok=True)
+        if "bytes" in what:
+            with path.open("wb") as file:
+                file.truncate(1 << 40)  # of nothing
+        elif path.with_suffix(".pipe").exists():
+            path.symlink_to("/dev/zero")
+        else:
+            os.mkfifo(path.with_suffix(".pipe"))
+            path.symlink_to(path.with_suffix(".pipe"))
+        with pytest.raises(text.TextError, match=f"{name}` cannot be read: .*{what}"):
+            text.load(path.parent)
+
+
+def test_a_template_may_be_a_pipe(make):
+    pytest.importorskip("jinja2")
+    read, write = os.pipe()
+    os.write(write, b"{{ messages[0].content }}")
+    os.close(write)
+    assert text.load(make(), chat_template=f"/dev/fd/{read}").chat_text([{"role": "user", "content": "a"}]) == "a"
+    os.close(read)
 
 
 def test_texts_that_are_none(load):
