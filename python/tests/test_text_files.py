@@ -145,7 +145,8 @@ def test_named_tokens_of_templates(load, config, special_map, shown):
         ({"tokenizer_class": P, "bos_token": "<s>", "add_bos_token": True}, "bytes", [64]),
         ({"tokenizer_class": P, "bos_token": "<s>", "add_bos_token": False}, "bos", [256, 64]),
         ({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True}, "bytes", [220, 64]),
-        ({"tokenizer_class": P, "add_prefix_space": True}, "bytes", [64]),
+        ({"tokenizer_class": P, "add_prefix_space": True}, "bytes", [220, 64]),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}, "bytes", [220, 64]),
     ],
 )
 def test_what_stands_around_a_text(load, config, post, ids):
@@ -153,6 +154,43 @@ def test_what_stands_around_a_text(load, config, post, ids):
     assert tokenizer.encode("a") == ids
     if 220 not in ids:
         assert tokenizer.encode("a", special=False) == [64]
+
+
+@pytest.mark.parametrize(
+    "config, ids",
+    [
+        ({"tokenizer_class": P}, [64]),
+        ({"tokenizer_class": "GPT2TokenizerFast"}, [64]),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": False}, [64]),
+        ({"tokenizer_class": P, "add_prefix_space": None}, [220, 64]),
+        ({"tokenizer_class": "LlamaTokenizerFast"}, [220, 64]),
+    ],
+)
+def test_a_first_space_of_tokenizer_json(make, config, ids):
+    """The config goes before it, also where it says nothing."""
+    folder = make(config)
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))
+    assert text.load(folder).encode("a", special=False) == ids
+
+
+def test_flags_with_which_a_token_is_named(load):
+    """They count where `added_tokens_decoder` does not have the token."""
+    strips = token("</s>", lstrip=True)
+    listed = {"256": token("<s>")}
+    config = {"tokenizer_class": P, "eos_token": strips}
+    assert names(load({**config, "added_tokens_decoder": listed}), "a </s>b") == ["a", "</s>", "b"]
+    listed["257"] = token("</s>")
+    assert names(load({**config, "added_tokens_decoder": listed}), "a </s>b") == ["a", "Ġ", "</s>", "b"]
+    # Without it those of tokenizer.json go first.
+    assert names(load(config), "a </s>b") == ["a", "Ġ", "</s>", "b"]
+    config["pad_token"] = token("<pad>", rstrip=True)
+    assert names(load(config, added_tokens={"<pad>": 260}), "a<pad> b") == ["a", "<pad>", "b"]
+
+
+def test_a_default_of_a_class_that_another_file_has(load):
+    tokenizer = load({"tokenizer_class": "GemmaTokenizer"}, added_tokens={"<pad>": 260})
+    assert tokenizer.encode("<pad>")[-1] == 260 and tokenizer.decode([64, 260]) == "a"
 
 
 def test_no_class_is_named(load):
