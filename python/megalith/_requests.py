@@ -11,7 +11,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import out_of_range
+from ._errors import mapping_of, out_of_range
 
 Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 """Token ids: a list, or an array of integers of one dimension."""
@@ -195,7 +195,7 @@ def dict_of(
         "top_p": number_of(request.top_p, "top_p"),
         "min_p": number_of(request.min_p, "min_p"),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
-        "inputs": {key: _input_of(key, value, declared, encode) for key, value in (request.inputs or {}).items()},
+        "inputs": {key: _input_of(key, value, declared, encode) for key, value in mapping_of(request.inputs, "inputs").items()},
         "arrives": _when_of(request.arrives, "arrives"),
         "cancelled": _when_of(request.cancelled, "cancelled"),
         "deadline_ms": _integer(request.deadline_ms or 0, "deadline_ms"),

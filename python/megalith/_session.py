@@ -395,6 +395,8 @@ class Session:
     ) -> None:
         self.kernel = kernel
         self._inputs = kernel._inputs
+        if tokenizer is not None and (isinstance(tokenizer, (str, bytes)) or not hasattr(tokenizer, "encode")):
+            raise TypeError(f"`tokenizer` must be one of `megalith.text.load`, found {type(tokenizer).__name__}")
         self._encode: Encode | None = tokenizer.encode if tokenizer is not None else kernel._encode
         known = kernel.program.eos
         others = sorted(each for each in getattr(tokenizer, "eos", ()) if each not in known)
@@ -640,6 +642,8 @@ class Session:
 
     def cancel(self, request: int) -> None:
         """Takes a request back. It ends as `cancelled`, unless it has ended by then."""
+        if request is None:
+            raise TypeError("`request` must be a number that `submit` has given, found None")
         self._core.cancel(request)
 
     def stop(self, now: bool = False) -> None:

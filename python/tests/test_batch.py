@@ -277,6 +277,20 @@ def test_numbers_out_of_range_have_their_limits(kernel, name, value):
         kernel.run([megalith.Request("a", 1)], **{name: value})
 
 
+@pytest.mark.parametrize("value", [5, "x", [1]])
+def test_arguments_of_another_type(kernel, value):
+    """They are `TypeError` with the name."""
+    with pytest.raises(TypeError, match="`inputs` must be a dict, found"):
+        kernel.run([megalith.Request("a", 1, inputs=value)])
+    for name in "models", "params", "texts":
+        with pytest.raises(TypeError, match=f"`{name}` must be a dict, found"):
+            megalith.compile(megalith.pipeline("sampled"), DEMO, **{name: value})
+    with pytest.raises(TypeError, match="`tokenizer` must be one of `megalith.text.load`, found"):
+        kernel.session(tokenizer=value)
+    with kernel.session() as session, pytest.raises(TypeError, match="`request` must be a number"):
+        session.cancel(None)
+
+
 @pytest.mark.parametrize("name, value", [("seed", -1), ("top_k", 2**63), ("temperature", 10**400), ("priority", 2**64)])
 def test_so_have_those_of_requests(kernel, name, value):
     with pytest.raises(megalith.Error, match=f"`{name}` must be from .* to .*, found {value}"):
