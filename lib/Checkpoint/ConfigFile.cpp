@@ -3,7 +3,9 @@
 #include "JsonText.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Text/Text.h"
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <limits>
 #include <sys/stat.h>
@@ -45,6 +47,39 @@ static std::string hubAdvice(const std::string &dir) {
       dir, name, name);
 }
 
+bool ConfigFile::isQuantisation(std::string_view dottedPath) {
+  return dottedPath == "quantization_config" || dottedPath == "quantization" || dottedPath == "compression_config";
+}
+
+/// Files in which tools say that they quantised the weights: AutoGPTQ, AutoAWQ, ModelOpt. Others look at them where
+/// config.json does not say it. An error with an empty kind: there is none.
+static CheckpointError quantisedBeside(const std::string &dir) {
+  for (const char *name :
+       {"quantize_config.json", "quant_config.json", "hf_quant_config.json", "quantization_config.json"}) {
+    JsonSource source{.path = dir + "/" + name};
+    struct stat status;
+    if (stat(source.path.c_str(), &status))
+      continue;
+    CheckpointError error{"quantised-beside", "this file", source.path};
+    std::string reason;
+    json said;
+    if (auto text = os::readRegularFile(source.path, os::jsonBytes, reason); text && !parseObject(*text, source, said))
+      for (const char *key : {"quant_method", "quant_algo", "quantization.quant_algo", "w_bit", "bits"})
+        if (auto place = source.places.find(key); place != source.places.end() && !error.line) {
+          const char *inner = std::strrchr(key, '.');
+          error.message =
+              fmt::format("`{}`: `{}`", key, jsonShort(inner ? said["quantization"][inner + 1] : said[key]));
+          error.line = place->second.line;
+          error.column = place->second.column;
+          error.text = source.text;
+        }
+    error.message += " says that the weights are quantised; weights may be BF16, F16 or F32: take the checkpoint from "
+                     "which this one was made. If the tensors are not quantised, move this file elsewhere";
+    return error;
+  }
+  return {};
+}
+
 Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   struct stat given;
   const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
@@ -77,6 +112,10 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
     generation = text->empty() ? " " : std::move(*text);
   }
   auto result = parse(*config, generation, path);
+  const auto says = [&](const auto &item) { return isQuantisation(item.key()) && !item.value().is_null(); };
+  if (result && !isFile && std::ranges::none_of(result->Raw.items(), says))
+    if (CheckpointError error = quantisedBeside(dir); !error.kind.empty())
+      return error;
   if (!result && result.error.line)
     result.error.text =
         std::make_shared<const std::string>(result.error.file == path ? std::move(*config) : std::move(generation));

@@ -735,6 +735,12 @@ bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &na
     diags.report(Diag::UnboundedSequence, v->loc, what);
     return false;
   }
+  const int64_t least = name.text == "visible" ? 1 : -1;
+  if (v->range.hi < least) {
+    diags.report(Diag::BadArgument, v->loc, name.text, call.name,
+                 fmt::format("at least {}, is at most {}", least, v->range.hi));
+    return false;
+  }
   call.member = name.text;
   call.args.push_back(v);
   return true;

@@ -115,6 +115,8 @@ bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Red
 /// A setting is one that a request may have, as far as it is known here.
 bool Checker::checkSetting(const Expr &v, const std::string &name, const std::string &reducer) {
   const auto c = evaluate(v);
+  if (!c && v.kind == Expr::Select)
+    return checkSetting(*v.args[1], name, reducer) && checkSetting(*v.args[2], name, reducer);
   const auto within = [&](bool good, const char *wanted, const std::string &found) {
     if (!good)
       diags.report(Diag::BadArgument, v.loc, name, reducer, fmt::format("{}, is {}", wanted, found));

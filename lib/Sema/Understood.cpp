@@ -62,7 +62,7 @@ public:
     };
     llvm::stable_sort(unknown, [&](const auto &a, const auto &b) { return place(a) < place(b); });
     llvm::erase_if(unknown, [&](const std::string &path) {
-      if (!isQuantisation(path))
+      if (!ConfigFile::isQuantisation(path))
         return false;
       if (!lookUp(config.raw(), path)->is_null()) {
         reportQuantised(path);
@@ -95,7 +95,7 @@ private:
       verdicts[r.key.text] = {KeyUse::Accepted, r.key.text, "", ""};
       return;
     }
-    if (judgement.given && !judgement.isNull && isQuantisation(r.key.text)) {
+    if (judgement.given && !judgement.isNull && ConfigFile::isQuantisation(r.key.text)) {
       reportQuantised(r.key.text);
       verdicts[r.key.text] = quantisedUse(r.key.text);
       return;
@@ -184,11 +184,6 @@ private:
       verdicts.try_emplace(path, KeyUse{kind, path, "", ""});
       walked.push_back(path);
     }
-  }
-
-  /// Keys by which tools say that they quantised the weights.
-  static bool isQuantisation(llvm::StringRef path) {
-    return path == "quantization_config" || path == "quantization" || path == "compression_config";
   }
 
   void reportQuantised(const std::string &path) {

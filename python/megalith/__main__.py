@@ -44,7 +44,8 @@ if __name__ == "__main__":
         sys.exit("error: the standard output is closed")
     try:
         status = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
     except BrokenPipeError:  # of `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1

@@ -83,8 +83,8 @@ class _ByteLevel(Step):
 
 
 class _ByteFallback(Step):
-    """A run of tokens such as `<0x0A>` is a text. Bytes of it that are no character are a U+FFFD each. (`tokenizers`
-    gives up all characters of a run then; those that are whole may have been given already, and are right.)"""
+    """A run of tokens such as `<0x0A>` is a text. Bytes of it that are no character are a U+FFFD each. (Beside such a byte
+    `tokenizers` makes a U+FFFD of each byte of the run. The whole characters may have been given already, and are right.)"""
 
     def __init__(self, holds_runs: bool) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("megalith-each-byte")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,15 @@ class Error(Exception):
     def kind(self) -> str:
         """Of the first error."""
         return self.first.kind
+
+
+def mapping_of(value: Any, what: str) -> Mapping[Any, Any]:
+    """None is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"`{what}` must be a dict, found {type(value).__name__}")
+    return value
 
 
 def out_of_range(name: str, least: float, most: float, found: object) -> Error:

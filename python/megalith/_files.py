@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,32 @@ def one_line(value: object) -> str:
     return text if len(text) <= 500 else text[:500] + " ..."
 
 
-def read_text(path: Path) -> str:
+BYTES = 64 << 20
+"""Of a file."""
+
+
+def check_file(path: Path, most: int = BYTES) -> None:
+    """Nothing in a checkpoint's folder is waited for, as a pipe, or read without end, as a device."""
     try:
-        return path.read_text(encoding="utf-8")
+        status = path.stat()
+    except OSError as error:
+        raise TextError(f"`{path}` cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise TextError(f"`{path}` cannot be read: it is no regular file")
+    if status.st_size > most:
+        raise TextError(f"`{path}` cannot be read: it has {status.st_size} bytes, and at most {most} are read")
+
+
+def read_text(path: Path, is_named: bool = False) -> str:
+    """`is_named`: by the user, who may name a pipe."""
+    if not is_named:
+        check_file(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(BYTES + 1)
+        if len(content) > BYTES:
+            raise TextError(f"`{path}` cannot be read: it has more than {BYTES} bytes")
+        return content.decode()
     except OSError as error:
         raise TextError(f"`{path}` cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

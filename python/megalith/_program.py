@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from . import _core
-from ._errors import Message
+from ._errors import Message, mapping_of
 from ._kernel import Kernel
 from ._requests import Request, path_of
 
@@ -108,14 +108,14 @@ def _options(
         if isinstance(value, str):
             raise TypeError(f"`{name}` is a list of texts, found a text")
     pairs = [] if model is None else [("", path_of(model))]
-    pairs += [(name, path_of(folder)) for name, folder in (models or {}).items()]
+    pairs += [(name, path_of(folder)) for name, folder in mapping_of(models, "models").items()]
     if isinstance(plan, Mapping):
         plan = [f"{key}={_spelled(value)}" for key, value in plan.items()]
     return {
         "file": "" if file is None else path_of(file),
         "models": pairs,
-        "params": [(name, _spelled(value)) for name, value in (params or {}).items()],
-        "texts": {path_of(path): text for path, text in (texts or {}).items()},
+        "params": [(name, _spelled(value)) for name, value in mapping_of(params, "params").items()],
+        "texts": {path_of(path): text for path, text in mapping_of(texts, "texts").items()},
         "accept": list(accept or []),
         "plan": list(plan or []),
         "profile": profile or "",

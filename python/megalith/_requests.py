@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import out_of_range
+from ._errors import mapping_of, out_of_range
 
 Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 """Token ids: a list, or an array of integers of one dimension."""
+Ends = Union[int, Tokens, AbstractSet[int]]
+"""A token that ends a text, or several, such as `Tokenizer.eos`."""
 Prompt = Union[str, bytes, Tokens]
 """Token ids, or a text where there is a tokenizer or a byte vocabulary."""
 Encode = Callable[[Union[str, bytes]], Tokens]
@@ -28,7 +31,7 @@ class Request:
     """The budget."""
     id: str | int | None = None
     """Unique in a batch. Without it, the request's number as a text."""
-    eos: int | Tokens | None = None
+    eos: Ends | None = None
     """Tokens that end the request, in place of the checkpoint's; `[]` for none."""
     stop: Sequence[str | bytes | Tokens] = ()
     """Sequences of tokens that end it, too. A text stands for its bytes where the vocabulary is bytes."""
@@ -172,6 +175,8 @@ def dict_of(
     eos = request.eos
     if isinstance(eos, (int, np.integer)):
         eos = [int(eos)]
+    elif isinstance(eos, AbstractSet):
+        eos = sorted(eos)
     name = default_id if request.id is None else request.id
     if isinstance(name, np.integer):
         name = int(name)
@@ -190,7 +195,7 @@ def dict_of(
         "top_p": number_of(request.top_p, "top_p"),
         "min_p": number_of(request.min_p, "min_p"),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
-        "inputs": {key: _input_of(key, value, declared, encode) for key, value in (request.inputs or {}).items()},
+        "inputs": {key: _input_of(key, value, declared, encode) for key, value in mapping_of(request.inputs, "inputs").items()},
         "arrives": _when_of(request.arrives, "arrives"),
         "cancelled": _when_of(request.cancelled, "cancelled"),
         "deadline_ms": _integer(request.deadline_ms or 0, "deadline_ms"),

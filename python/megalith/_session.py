@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._errors import Error, Message, out_of_range
-from ._requests import Encode, Prompt, Request, Tokens, dict_of, number_of
+from ._requests import Encode, Ends, Prompt, Request, Tokens, dict_of, number_of
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -399,6 +399,8 @@ class Session:
     ) -> None:
         self.kernel = kernel
         self._inputs = kernel._inputs
+        if tokenizer is not None and (isinstance(tokenizer, (str, bytes)) or not hasattr(tokenizer, "encode")):
+            raise TypeError(f"`tokenizer` must be one of `megalith.text.load`, found {type(tokenizer).__name__}")
         self._encode: Encode | None = tokenizer.encode if tokenizer is not None else kernel._encode
         known = kernel.program.eos
         others = sorted(each for each in getattr(tokenizer, "eos", ()) if each not in known)
@@ -430,7 +432,7 @@ class Session:
         prompt: Prompt,
         max_new_tokens: int | None,
         id: str | int | None,
-        eos: int | Tokens | None,
+        eos: Ends | None,
         stop: Sequence[str | bytes | Tokens],
         priority: int,
         temperature: float,
@@ -473,7 +475,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
@@ -540,7 +542,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
@@ -583,7 +585,7 @@ class Session:
         max_new_tokens: int | None = None,
         *,
         id: str | int | None = None,
-        eos: int | Tokens | None = None,
+        eos: Ends | None = None,
         stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
@@ -644,6 +646,8 @@ class Session:
 
     def cancel(self, request: int) -> None:
         """Takes a request back. It ends as `cancelled`, unless it has ended by then."""
+        if request is None:
+            raise TypeError("`request` must be a number that `submit` has given, found None")
         self._core.cancel(request)
 
     def stop(self, now: bool = False) -> None:

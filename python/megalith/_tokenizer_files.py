@@ -47,8 +47,8 @@ _CLASSES: dict[str, dict[str, str]] = {
 }
 # Those that put BOS and EOS around a text as `add_bos_token` and `add_eos_token` say; whether BOS without a word.
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
-# Those that put a space in front of a text as `add_prefix_space` says.
-_ADDS_SPACE = {"GPT2", "CodeGen", "Whisper", "GPTNeoX", "Bloom", "Roberta", "Bart"}
+# Those that leave `add_prefix_space` to `tokenizer.json`. For the others it is false without a word.
+_KEEPS_SPACE = {"Llama", "CodeLlama"}
 # Of folders that name no class.
 _CLASS_OF_TYPE = {
     "codegen": "CodeGen",
@@ -150,13 +150,17 @@ def read_tokens(
 ) -> CheckpointTokens:
     """`config` is tokenizer_config.json, `model` config.json, `tokenizer` that of `tokenizer.json`.
 
-    A token's flags are those of `added_tokens_decoder`, where the config has it. Without it, `special_tokens_map.json`
-    goes before the config, and `added_tokens.json` has tokens, too."""
+    A token's flags are those of `added_tokens_decoder`, then those with which it is named, then those of `tokenizer.json`.
+    Without `added_tokens_decoder`, `tokenizer.json` goes first, `special_tokens_map.json` goes before the config, and
+    `added_tokens.json` has tokens, too."""
     where = f"`{folder / 'tokenizer_config.json'}`"
     own = dict(tokenizer.get_added_tokens_decoder())
     said = {name: value for name, value in config.items() if name in _LISTS or _names_a_token(name)}
     origin = dict.fromkeys(said, where)
     decoder: dict[int, Any] = {}
+    listed: Any = None
+    others: dict[str, Any] = {}
+    kind, is_named = _class_of(config, model)
     if config.get("added_tokens_decoder") is not None:
         listed = config["added_tokens_decoder"]
         if not isinstance(listed, Mapping):
@@ -172,26 +176,28 @@ def read_tokens(
             if name in _LISTS or _names_a_token(name):
                 said[name] = value
                 origin[name] = f"`{path}`"
+        path = folder / "added_tokens.json"
+        others = read_object(path)
+        for content, number in others.items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TextError(f"`{path}`: the number of a token must be a whole number")
         special = {_content(value) for name, value in said.items() if name not in _LISTS}
         special |= {
             _content(each)
             for name in _LISTS
             for _, each in _several(said.get(name), f"{origin.get(name, where)}: `{name}`")
         }
-        path = folder / "added_tokens.json"
-        for content, number in read_object(path).items():
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise TextError(f"`{path}`: the number of a token must be a whole number")
+        for content, number in others.items():
             is_special = content in special
             decoder[number] = package.AddedToken(content, normalized=not is_special, special=is_special)
         decoder.update(own)
-    kind, is_named = _class_of(config, model)
     for name, value in _CLASSES.get(kind, {}).items():
-        if name not in said and tokenizer.token_to_id(value) is not None:
+        if name not in said and (value in others or tokenizer.token_to_id(value) is not None):
             said[name] = value
 
     named: dict[str, Any] = {}
     specials: list[Any] = []
+    flagged: dict[str, Any] = {}
     # The order of `transformers`: tokens without a number get the next ones.
     order = {name: place for place, name in enumerate((*_NAMED, *_LISTS))}
     for name, value in sorted(said.items(), key=lambda each: order.get(each[0], len(order))):
@@ -207,6 +213,8 @@ def read_tokens(
             token = _token_of(package, value, f"{origin.get(name, where)}: `{name}`", special=True)
             named[name] = token.content
             specials.append(token)
+            if isinstance(value, Mapping):
+                flagged[token.content] = token
         elif name in _NAMED and value is not None:
             raise TextError(
                 f"{origin.get(name, where)}: `{name}` must be a text, or an object with the `content` of a token"
@@ -227,6 +235,8 @@ def read_tokens(
         if token.content in contents and token.content not in again and not token.special:
             token.special = True
             added.append(token)
+    first = {token.content for token in (decoder if listed is not None else own).values()}
+    added += [token for content, token in flagged.items() if content not in first]
 
     # Classes of `transformers` 4 always have their own way with BOS. What 5 has saved has it in `tokenizer.json`, and has
     # no word of `add_bos_token`; that it has saved it is seen by `backend`. Where no class is named, as 5 does it, too.
@@ -237,8 +247,8 @@ def read_tokens(
     ):
         bos = _ADDS_BOS[kind] if said_adds[0] is None else bool(said_adds[0])
         adds = bos and "bos_token" in named, bool(said_adds[1]) and "eos_token" in named
-    space = config.get("add_prefix_space")
-    return CheckpointTokens(named, added, adds, space if isinstance(space, bool) and kind in _ADDS_SPACE else None)
+    space = config.get("add_prefix_space", False)
+    return CheckpointTokens(named, added, adds, space if isinstance(space, bool) and kind not in _KEEPS_SPACE else None)
 
 
 def _named_templates(value: Any, where: str) -> dict[str, str]:
@@ -256,7 +266,7 @@ def _named_templates(value: Any, where: str) -> dict[str, str]:
 
 def read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """By name; the one is `default`. Files of their own go before the config; the file of a processor is the last."""
-    files = {"default": folder / "chat_template.jinja"} if (folder / "chat_template.jinja").is_file() else {}
+    files = {"default": folder / "chat_template.jinja"} if (folder / "chat_template.jinja").exists() else {}
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         files[path.name.removesuffix(".jinja")] = path
     if files:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from ._decoding import UNKNOWN, Decoder, byte_level_bytes, fallback_byte
-from ._files import TextError, one_line, read_object, read_text
+from ._files import TextError, check_file, one_line, read_object, read_text
 from ._generation import eos_of
 from ._templates import RESERVED, Templates
 from ._tokenizer_files import read_templates, read_tokens
@@ -33,6 +33,8 @@ __all__ = ["ByteTokenizer", "ChatMessage", "HuggingFaceTokenizer", "Pieces", "Te
 ChatMessage = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`"""
 
+_TOKENIZER_BYTES = 256 << 20
+"""Of a tokenizer.json; those of large vocabularies have some 30 MiB."""
 _CONTEXT = 64
 """Tokens with text, of a prompt's end, on which the text of those behind it may depend."""
 
@@ -255,6 +257,7 @@ class HuggingFaceTokenizer(Tokenizer):
         path = folder / "tokenizer.json"
         package = _need("tokenizers", "tokenizers", f"`{path}`")
         config = read_object(folder / "tokenizer_config.json")
+        check_file(path, _TOKENIZER_BYTES)
         try:
             self._tokenizer = package.Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001, the package has no class of its own
@@ -388,12 +391,12 @@ def load(
     tokenizer: Tokenizer
     if program.byte_vocabulary if program is not None else config.get("byte_vocabulary"):
         tokenizer = ByteTokenizer(eos)
-    elif (folder / "tokenizer.json").is_file():
+    elif (folder / "tokenizer.json").exists():
         tokenizer = HuggingFaceTokenizer(folder, eos)
     else:
         raise TextError(_no_tokenizer(folder))
     if chat_template is not None:
-        tokenizer._template = read_text(Path(chat_template))
+        tokenizer._template = read_text(Path(chat_template), is_named=True)
         try:
             tokenizer.check_chat_template()
         except TextError as error:

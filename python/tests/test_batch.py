@@ -81,8 +81,9 @@ def test_without_being_asked_there_are_no_logits_and_no_trace(kernel):
 
 def test_eos_ends_a_request(kernel, expected):
     tokens = expected[PROMPTS[0]]
-    (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, eos=tokens[2])])
-    assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
+    for eos in tokens[2], [tokens[2]], frozenset({tokens[2], 259}):  # a `Tokenizer` has a set
+        (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, eos=eos)])
+        assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
 
 
 def test_stop_sequences_end_a_request(kernel):
@@ -282,6 +283,20 @@ def test_no_new_tokens(kernel):
 def test_numbers_out_of_range_have_their_limits(kernel, name, value):
     with pytest.raises(megalith.Error, match=f"`{name}` must be from .* to .*, found {value}"):
         kernel.run([megalith.Request("a", 1)], **{name: value})
+
+
+@pytest.mark.parametrize("value", [5, "x", [1]])
+def test_arguments_of_another_type(kernel, value):
+    """They are `TypeError` with the name."""
+    with pytest.raises(TypeError, match="`inputs` must be a dict, found"):
+        kernel.run([megalith.Request("a", 1, inputs=value)])
+    for name in "models", "params", "texts":
+        with pytest.raises(TypeError, match=f"`{name}` must be a dict, found"):
+            megalith.compile(megalith.pipeline("sampled"), DEMO, **{name: value})
+    with pytest.raises(TypeError, match="`tokenizer` must be one of `megalith.text.load`, found"):
+        kernel.session(tokenizer=value)
+    with kernel.session() as session, pytest.raises(TypeError, match="`request` must be a number"):
+        session.cancel(None)
 
 
 @pytest.mark.parametrize("name, value", [("seed", -1), ("top_k", 2**63), ("temperature", 10**400), ("priority", 2**64)])

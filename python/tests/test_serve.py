@@ -819,12 +819,12 @@ def test_seeds_of_choices():
 def test_stop_texts_go_to_the_engine_where_they_are_exact():
     class Known(megalith.text.ByteTokenizer):
         def exact(self, text):
-            return {"<|end|>": [258]}.get(text)
+            return {"<|end|>": [258], "<|beyond|>": [260]}.get(text)
 
     def stop(tokenizer, **body):
         return read_job({"model": "m", "prompt": "a", **body}, False, limits_of(), tokenizer).settings["stop"]
 
-    assert stop(Known(), stop=["<|end|>", "x"], stop_token_ids=[5, 5]) == [[5], [258]]
+    assert stop(Known(), stop=["<|end|>", "<|beyond|>", "x"], stop_token_ids=[5, 5]) == [[5], [258]]
     assert stop(megalith.text.ByteTokenizer(), stop=["ab", "x" * 100]) == [[97, 98]]  # the other one has no room
     with pytest.raises(ApiError, match="has 40 tokens, and this server takes 31"):
         stop(Known(), stop_token_ids=list(range(40)))

@@ -1,6 +1,7 @@
 """The tokenizer that a folder means, as `transformers` 4.46, 4.57 and 5.24 read it. Where they differ, as 4.57 does."""
 
 import json
+import os
 
 import pytest
 from megalith import text
@@ -144,7 +145,8 @@ def test_named_tokens_of_templates(load, config, special_map, shown):
         ({"tokenizer_class": P, "bos_token": "<s>", "add_bos_token": True}, "bytes", [64]),
         ({"tokenizer_class": P, "bos_token": "<s>", "add_bos_token": False}, "bos", [256, 64]),
         ({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True}, "bytes", [220, 64]),
-        ({"tokenizer_class": P, "add_prefix_space": True}, "bytes", [64]),
+        ({"tokenizer_class": P, "add_prefix_space": True}, "bytes", [220, 64]),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}, "bytes", [220, 64]),
     ],
 )
 def test_what_stands_around_a_text(load, config, post, ids):
@@ -152,6 +154,43 @@ def test_what_stands_around_a_text(load, config, post, ids):
     assert tokenizer.encode("a") == ids
     if 220 not in ids:
         assert tokenizer.encode("a", special=False) == [64]
+
+
+@pytest.mark.parametrize(
+    "config, ids",
+    [
+        ({"tokenizer_class": P}, [64]),
+        ({"tokenizer_class": "GPT2TokenizerFast"}, [64]),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": False}, [64]),
+        ({"tokenizer_class": P, "add_prefix_space": None}, [220, 64]),
+        ({"tokenizer_class": "LlamaTokenizerFast"}, [220, 64]),
+    ],
+)
+def test_a_first_space_of_tokenizer_json(make, config, ids):
+    """The config goes before it, also where it says nothing."""
+    folder = make(config)
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))
+    assert text.load(folder).encode("a", special=False) == ids
+
+
+def test_flags_with_which_a_token_is_named(load):
+    """They count where `added_tokens_decoder` does not have the token."""
+    strips = token("</s>", lstrip=True)
+    listed = {"256": token("<s>")}
+    config = {"tokenizer_class": P, "eos_token": strips}
+    assert names(load({**config, "added_tokens_decoder": listed}), "a </s>b") == ["a", "</s>", "b"]
+    listed["257"] = token("</s>")
+    assert names(load({**config, "added_tokens_decoder": listed}), "a </s>b") == ["a", "Ġ", "</s>", "b"]
+    # Without it those of tokenizer.json go first.
+    assert names(load(config), "a </s>b") == ["a", "Ġ", "</s>", "b"]
+    config["pad_token"] = token("<pad>", rstrip=True)
+    assert names(load(config, added_tokens={"<pad>": 260}), "a<pad> b") == ["a", "<pad>", "b"]
+
+
+def test_a_default_of_a_class_that_another_file_has(load):
+    tokenizer = load({"tokenizer_class": "GemmaTokenizer"}, added_tokens={"<pad>": 260})
+    assert tokenizer.encode("<pad>")[-1] == 260 and tokenizer.decode([64, 260]) == "a"
 
 
 def test_no_class_is_named(load):
@@ -245,6 +284,45 @@ def test_wrong_files_are_told_in_a_line(make, name, content, what):
         text.load(folder)
     told = str(caught.value)
     assert name in told and what in told and "\n" not in told and len(told) < 700
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "chat_template.json",
+    ],
+)
+def test_files_that_are_none(make, name):
+    """They are neither waited for nor read without end."""
+    path = make() / name
+    for what in ("it is no regular file", "it is no regular file", "bytes, and at most"):
+        path.unlink(missing_ok=True)
+        if "bytes" in what:
+            with path.open("wb") as file:
+                file.truncate(1 << 40)  # of nothing
+        elif path.with_suffix(".pipe").exists():
+            path.symlink_to("/dev/zero")
+        else:
+            os.mkfifo(path.with_suffix(".pipe"))
+            path.symlink_to(path.with_suffix(".pipe"))
+        with pytest.raises(text.TextError, match=f"{name}` cannot be read: .*{what}"):
+            text.load(path.parent)
+
+
+def test_a_template_may_be_a_pipe(make):
+    pytest.importorskip("jinja2")
+    read, write = os.pipe()
+    os.write(write, b"{{ messages[0].content }}")
+    os.close(write)
+    assert text.load(make(), chat_template=f"/dev/fd/{read}").chat_text([{"role": "user", "content": "a"}]) == "a"
+    os.close(read)
 
 
 def test_texts_that_are_none(load):

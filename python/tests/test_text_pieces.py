@@ -199,20 +199,49 @@ def test_the_first_space_of_a_completion(tmp_path):
     assert list(tokenizer.stream(Generation([cat, s]), prompt=[])) == ["cat", "s"]
 
 
-def test_cut_bytes(tmp_path):
-    made, made.decoder = llama()
+def apart(made, tokens):
+    """The package's text, where each character of a run of bytes, and each byte that is of none, is a run of its own."""
+    first, between = made.token_to_id("<0x00>"), made.token_to_id("<tool>")
+    out, run = [], b""
+    for token in [*tokens, None]:
+        if token is not None and first <= token < first + 256:
+            run += bytes([token - first])
+            continue
+        while run:
+            sizes = [size for size in (1, 2, 3, 4) if len(text := run[:size].decode(errors="replace")) == 1 and text != "\ufffd"]
+            size = sizes[0] if sizes else 1
+            out += [*(first + byte for byte in run[:size]), between]
+            run = run[size:]
+        out += [] if token is None else [token]
+    return made.decode(out).replace("<tool>", "")
+
+
+@pytest.mark.parametrize("kind", ["byte fallback, first space stripped", "byte fallback"])
+def test_cut_bytes(kind, tmp_path):
+    """Characters of a run that are whole stay, whatever stands beside them. The package gives up all of the run."""
+    made, made.decoder = KINDS[kind]()
     made.add_special_tokens(SPECIAL)
     tokenizer = load(made, tmp_path)
 
     def tokens(text):
         return [made.token_to_id("<0x00>") + byte for byte in text]
 
-    # Characters of a run that are whole stay, whatever stands beside them; the package gives them up.
     emoji = "😀".encode()
     assert in_pieces(tokenizer, tokens(emoji + b"\xf0")) == ["", "", "", "😀", "", "\ufffd"]
     assert tokenizer.decode(tokens(b"a\xff" + emoji + b"\xe2\x82" + b"b")) == "a\ufffd😀\ufffd\ufffdb"
     assert tokenizer.decode(tokens(emoji[2:]), tokens(emoji[:2])) == "😀"
     assert tokenizer.decode([made.token_to_id("s")], tokens(emoji[:2])) == "s"
+    chance = random.Random(5)
+    parts = [b"a", b" ", "é".encode(), "日".encode(), emoji, emoji[:3], emoji[:1], b"\xc3", b"\xff", b"\x80", b"\xed\xa0\x80"]
+    words = [made.token_to_id(word) for word in ("▁the", "s", "▁", "!")]
+    different = mixed = 0
+    for _ in range(1000):
+        drawn = [chance.choice(words)]
+        while chance.random() < 0.85:
+            drawn += tokens(chance.choice(parts)) if chance.random() < 0.7 else [chance.choice(words)]
+        different += "".join(in_pieces(tokenizer, drawn)) != apart(made, drawn)
+        mixed += apart(made, drawn) != made.decode(drawn)
+    assert different == 0 and mixed > 300
 
 
 def test_pieces_are_linear(tmp_path):

@@ -36,7 +36,8 @@ struct JsonSource {
 class ConfigFile {
 public:
   /// Reads `dir`/config.json, or `dir` itself when it is a file. Errors: `config-missing`, `config-syntax` (line
-  /// and column set), `config-key` (a wrong value of a key that is read here).
+  /// and column set), `config-key` (a wrong value of a key that is read here), `adapter-beside` and `quantised-beside`
+  /// (a file beside it says that its weights alone are not the model).
   static Result<ConfigFile> load(const std::string &dir);
 
   /// The same from texts; `file` is named in errors. An empty
@@ -51,6 +52,9 @@ public:
   /// The keys that are read here, whatever a model file says: `eos_token_id`,
   /// `byte_vocabulary`, `max_position_embeddings`.
   static const std::vector<std::string> &ownKeys();
+
+  /// Whether tools say by a key of this dotted path that they quantised the weights.
+  static bool isQuantisation(std::string_view dottedPath);
 
   /// The tokens that end a sequence: `eos_token_id` of generation_config.json,
   /// else of config.json, a number or a list. Empty when neither names one. They may be in no vocabulary.

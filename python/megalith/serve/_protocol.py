@@ -548,7 +548,7 @@ def _stops_of_the_engine(
         )
     for text in stop:
         exact = tokenizer.exact(text)
-        if exact and len(exact) + 1 <= room:
+        if exact and len(exact) + 1 <= room and max(exact) < limits.vocabulary:  # others never come
             room -= len(exact) + 1
             out.append(exact)
     return out
