@@ -56,7 +56,8 @@ bool ConfigFile::isQuantisation(std::string_view dottedPath) {
 static CheckpointError quantisedBeside(const std::string &dir) {
   for (const char *name :
        {"quantize_config.json", "quant_config.json", "hf_quant_config.json", "quantization_config.json"}) {
-    JsonSource source{.path = dir + "/" + name};
+    JsonSource source;
+    source.path = dir + "/" + name;
     struct stat status;
     if (stat(source.path.c_str(), &status))
       continue;
