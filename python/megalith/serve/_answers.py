@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 import uuid
@@ -16,6 +17,14 @@ from .._session import Logprob
 from ..text import Tokenizer
 from ._engine import Run, TokenLogprob
 from ._protocol import ApiError, Job
+
+_log = logging.getLogger("megalith.serve")
+
+
+def tell_failure(error: ApiError) -> None:
+    """The log has what is no client's fault."""
+    if error.status == 500:
+        _log.error("%s", error.message)
 
 
 class Answer:
@@ -196,6 +205,7 @@ class Answer:
             if self.job.wants_usage:
                 yield _event(self.chunk([], self.usage(run)))
         except ApiError as error:  # the status was sent already
+            tell_failure(error)
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
 

@@ -11,6 +11,8 @@ from ._protocol import ApiError
 
 MOST_DEPTH = 100
 """Of arrays and objects within each other"""
+MOST_ID = 200
+"""Characters of a name that a client gives"""
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -69,7 +71,9 @@ class Fields:
         self.at = at
 
     def wrong(self, name: str, what: str, code: str | None = None) -> ApiError:
-        return ApiError(f"`{self.at}{name}` {what}", param=self.at + name, code=code)
+        path = self.at + name
+        path = path if len(path) <= MOST_ID else path[:MOST_ID] + "..."  # a client may make any name up
+        return ApiError(f"`{path}` {what}", param=path, code=code)
 
     def take(self, name: str, default: Any = None) -> Any:
         return self.left.pop(name, default)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..text import TextError, Tokenizer
-from ._fields import IGNORED, Fields, refuse_what_is_not_done, what_is
+from ._fields import IGNORED, MOST_ID, Fields, refuse_what_is_not_done, what_is
 from ._prompts import MOST_CHOICES, encode, is_token, read_chat, read_prompts
 from ._protocol import ApiError, Job, Limits, no_such_model
 
@@ -18,7 +18,6 @@ MOST_STOPS = 16
 MOST_STOP_LENGTH = 256
 MOST_LOGPROBS = 20
 MOST_LOGPROBS_OF_COMPLETIONS = 5
-MOST_ID = 200
 
 
 def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: Tokenizer) -> Job:
@@ -257,10 +256,14 @@ def _stops_of_the_engine(
     out = [[token] for token in dict.fromkeys(tokens)]
     room = limits.ends - (0 if ignores_eos else limits.eos) - 2 * len(out)
     if room < 0:
-        raise ApiError("`stop_token_ids` has too many tokens", param="stop_token_ids")
+        most = (room + 2 * len(out)) // 2
+        raise ApiError(
+            f"`stop_token_ids` has {len(out)} tokens, and this server takes {most} beside those that end a text",
+            param="stop_token_ids",
+        )
     for text in stop:
         exact = tokenizer.exact(text)
-        if exact and len(exact) + 1 <= room:
+        if exact and len(exact) + 1 <= room and max(exact) < limits.vocabulary:  # others never come
             room -= len(exact) + 1
             out.append(exact)
     return out
