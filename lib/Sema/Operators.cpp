@@ -246,8 +246,8 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
   const bool counts = fromEnd(index, *e.args[1], /*isIndex=*/true);
   if (const int64_t most = base->type.length(); most < Unbounded)
     if (const auto c = evaluate(*index); c && (counts ? -c->intValue > most : c->intValue >= most))
-      diags.report(Diag::IndexOutside, e.args[1]->loc, c->intValue, ast::written(*e.args[0]), most,
-                   base->kind == Expr::SeqConst || base->kind == Expr::SeqMake ? "" : " at most");
+      diags.report(Diag::IndexOutside, e.args[1]->loc, c->intValue, ast::written(*e.args[0]),
+                   base->kind == Expr::SeqConst || base->kind == Expr::SeqMake ? "" : "at most ", most);
   auto v = make(Expr::SeqAt, base->type.item(), e.loc, {base, index});
   v->range = base->range;
   v->loFromEnd = counts;

@@ -134,7 +134,7 @@ TEST(PipelineValues, IndicesAndSlices) {
       {"- draft: tokens[accepted:accepted + 5]", "`draft` holds 4 tokens, but this value can have 5 [draft-window]"},
       {"- draft: tokens[accepted:budget + 4]", "`draft` holds 4 tokens, but this value can have any number of them "
                                                "[draft-window]"},
-      {"- x: '[accepted]'\n- draft: tokens[x[0]:x[1] + 4]",
+      {"- x: '[accepted, accepted]'\n- draft: tokens[x[0]:x[1] + 4]",
        "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
       // Where it wraps, the greater side is below: `[INT_MIN + 2:INT_MAX]` are all tokens.
       {"- draft: tokens[accepted + 3:accepted]", "`draft` holds 4 tokens, but this value can have any number of them "
