@@ -100,9 +100,6 @@ def add_chat(commands: Any) -> None:
 
 
 def chat(arguments: argparse.Namespace) -> int:
-    for name, stream in ("input", sys.stdin), ("output", sys.stdout):
-        if stream is None:
-            raise OSError(f"the standard {name} is closed, and a chat needs it")
     program, folder = compile_from(arguments, find_pipeline(arguments.pipeline))
     tokenizer = texts.load(folder, program)
     for message in program.messages:

@@ -36,8 +36,6 @@ class End:
     fault_state: str
     place: str
     """FILE:LINE of the pipeline."""
-    fault_detail: str
-    """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
     prompt_tokens: int
     generated: int
     passes: int
@@ -46,6 +44,8 @@ class End:
     admitted: float
     first_token: float
     ended: float
+    fault_detail: str = ""
+    """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
 
 
 @dataclass(frozen=True)

@@ -419,6 +419,41 @@ def test_a_fault_is_raised_behind_the_tokens(made_up):
     assert megalith.fault_text("KV_FULL") in str(caught.value)
 
 
+FAULTY = """pipeline: faulty
+models: {target: {}}
+params: {slots: 2}
+states:
+  fault: FAILED
+  QUEUED: {initial: true, next: [WORK]}
+  WORK: {slot: true, next: [WORK, DONE]}
+  DONE: {terminal: true}
+  FAILED: {terminal: true}
+kv:
+  target: {pages: 64, page_tokens: 16}
+stages:
+  admit: {on: QUEUED, do: [], goto: WORK}
+  work:
+    on: WORK
+    do:
+      - append([tokens[budget + 90]])
+    goto: DONE if finished else WORK
+"""
+
+
+def test_a_fault_tells_its_numbers():
+    program = megalith.compile("faulty.yaml", DEMO, texts={"faulty.yaml": FAULTY})
+    kernel = program.load("reference")
+    with kernel.session() as session:
+        with pytest.raises(megalith.Error, match="INDEX_RANGE: .*; it was 99, and there are 3 "):
+            list(session.generate([65, 66, 67], 9))
+        number = session.submit([65], 9)
+        while not (event := session.next()).end:
+            pass
+        assert (event.request, event.end.fault_detail) == (number, "it was 99, and there are 1")
+    result = kernel.run([megalith.Request([65, 66], max_new_tokens=4)]).requests[0]
+    assert (result.fault, result.fault_detail) == ("INDEX_RANGE", "it was 94, and there are 2")
+
+
 def test_a_kernel_that_fails_tells_all_who_wait(made_up):
     core, session = made_up
     generations = [session.generate([65], 9) for _ in range(3)]

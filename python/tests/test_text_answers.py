@@ -201,15 +201,3 @@ def test_settings_of_the_checkpoint_draw_the_tokens(tmp_path):
     with Served("sampled", model=folder) as server:
         assert completed(server, "drawn", **ask)[0] == "yxyxyxyxyxyx"
         assert completed(server, "drawn", **ask, extra_body={"min_p": 0.0})[0] != "yxyxyxyxyxyx"
-
-
-# ===----------------------------------------------------------------------===#
-# The terminal
-# ===----------------------------------------------------------------------===#
-
-
-@pytest.mark.parametrize("closed, name", [("<&-", "input"), (">&-", "output")])
-def test_a_chat_without_a_terminal_says_so(closed, name):
-    command = f'exec "{sys.executable}" -m megalith chat --model nowhere {closed}'
-    done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (1, f"error: the standard {name} is closed, and a chat needs it\n")
