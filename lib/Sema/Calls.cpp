@@ -55,7 +55,7 @@ ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
   if (!firstUse(e.text))
     return nullptr;
   diags.report(Diag::UnknownFunction, e.loc, e.text);
-  if (scope.kind == Scope::Params || !noteGuess(e.text, /*call=*/true))
+  if (scope.kind == Scope::Params || !noteGuess(e.text, Guess::Function))
     diags.suggest(e.text, functionNames(scope));
   return nullptr;
 }

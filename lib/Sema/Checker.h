@@ -249,8 +249,9 @@ private:
   /// What `e` reads counts as read, though it was not checked.
   void markRead(const ast::Expr &e, Scope &scope);
   std::vector<std::string> functionNames(const Scope &scope) const;
-  /// Says what to write for a name, or a call, that is none here but known from elsewhere. False if it is not.
-  bool noteGuess(llvm::StringRef name, bool call);
+  enum class Guess { Function, Name, Statement };
+  /// Says what to write for what is nothing here, but known from elsewhere as one of these. False if it is not.
+  bool noteGuess(llvm::StringRef name, Guess of);
   /// Where `found` should have been a `wanted`, or several: what makes one of it. `e` is what was written.
   void noteCast(const Type &found, Elem wanted, const ast::Expr &e);
   /// The two sides of an operator differ in type: which one to change.

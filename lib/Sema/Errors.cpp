@@ -67,7 +67,7 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
   const bool typo = !near.empty() && llvm::StringRef(e.text).edit_distance(near) == 1;
   if (scope.kind != Scope::Params && !typo && !ended) {
     diags.report(Diag::UnknownName, e.loc, e.text);
-    if (noteGuess(e.text, /*call=*/false))
+    if (noteGuess(e.text, Guess::Name))
       return;
     diags.suggest(e.text, names);
   } else {
@@ -80,13 +80,21 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
     diags.note(ended->name.loc, "this local ends with its block; assign it before, or declare it below `request:`");
 }
 
-bool Checker::noteGuess(llvm::StringRef name, bool call) {
-  const auto guess = [&](const char *of, const char *text, llvm::StringRef head) {
-    if (name == of)
+bool Checker::noteGuess(llvm::StringRef name, Guess of) {
+  const auto guess = [&](const char *known, const char *text, llvm::StringRef head) {
+    if (name == known)
       diags.note(fmt::format(fmt::runtime(text), head.str()));
-    return name == of;
+    return name == known;
   };
-  if (!call) {
+  if (of != Guess::Function) {
+#define GUESSED_STATEMENT(Name, Text)                                                                                  \
+  if (guess(Name, Text, ""))                                                                                           \
+    return true;
+#include "megalith/Sema/Guesses.def"
+  }
+  if (of == Guess::Statement)
+    return false;
+  if (of == Guess::Name) {
 #define GUESSED_NAME(Name, Text)                                                                                       \
   if (guess(Name, Text, ""))                                                                                           \
     return true;

@@ -199,7 +199,8 @@ void Checker::reportUnused(const Locals &locals, const CheckedPolicy *policy) {
   for (const Locals::Entry &local : locals.all)
     if (!local.used && !local.wrong) {
       diags.report(Diag::UnusedLocal, local.name.loc, local.name.text, policy ? "state of the policy" : "field");
-      diags.suggest(local.name.text, names);
+      if (!noteGuess(local.name.text, Guess::Statement))
+        diags.suggest(local.name.text, names);
       if (local.appends)
         diags.note("if the number of appended tokens is not needed, write `- append(...)`");
     }
