@@ -12,7 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
-REDUCERS = "IR/Reducers.def"
+REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
@@ -45,7 +45,7 @@ ALLOWED = {
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
-    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST, HOST_LOOP, REQUEST],
+    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": [ROW, FAULTS, REDUCERS],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
@@ -55,7 +55,8 @@ ALLOWED = {
     "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+# Of angle brackets only what is ours.
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^">]+)"|<((?:megalith|runtime|device|lib)/[^">]+)>)', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
 
 
@@ -72,27 +73,27 @@ def folder_of(path):
 
 
 def target_of(path, name):
-    """What an include names: a folder, or a header that the table lists singly."""
+    """What an include names: a folder, or a header that the table lists singly. None: it names nothing that this
+    folder could see."""
     if folder_of(path) == "device":  # compiled with its own header names
         stem = name.removeprefix("megalith/")
-        if f"IR/{stem}" in (ROW, FAULTS):
+        if f"IR/{stem}" in (ROW, FAULTS, REDUCERS):
             return f"IR/{stem}"
         known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST):
+    if name.startswith("llvm/"):
+        return "llvm"
+    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
         return name
-    if name.startswith("runtime/"):
+    if name.startswith("runtime/") and (root / name).is_file():
         return "runtime"
-    match = re.fullmatch(r"megalith/(\w+\.h)", name)
-    if match:
-        return match[1]
-    match = re.fullmatch(r"megalith/(\w+)/(.+)", name)
-    if not match:
-        return None  # another project's
-    short = f"{match[1]}/{match[2]}"
-    return short if short in (ROW, FAULTS) else match[1]
+    if not name.startswith("megalith/") or not (root / "include" / name).is_file():
+        return None
+    first, *rest = name.split("/")[1:]
+    short = "/".join([first, *rest])
+    return short if short in (ROW, FAULTS, REDUCERS) else first
 
 
 def sources(*folders):
@@ -108,13 +109,14 @@ def check_includes():
         if own not in ALLOWED:
             yield f"{path.relative_to(root)}: the folder `{own}` is not in the table"
             continue
-        for name in INCLUDE.findall(path.read_text()):
+        for name in ("".join(found) for found in INCLUDE.findall(path.read_text())):
             target = target_of(path, name)
-            if target is None or target == own or target in ALLOWED[own]:
-                continue
-            if target in (ROW, FAULTS) and "IR" in ALLOWED[own] + [own]:
-                continue
-            yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
+            if target is None:
+                yield f"{path.relative_to(root)}: `{name}` is no header that `{own}` knows"
+            elif target not in (own, "llvm", *ALLOWED[own]) and not (
+                target in (ROW, FAULTS, REDUCERS) and "IR" in ALLOWED[own] + [own]
+            ):
+                yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
 
 
 def check_names():
