@@ -16,10 +16,13 @@ endfunction()
 
 # megalith_embed(target NAMESPACE FILE...) -- each file becomes a string constant
 # `megalith::embedded::<stem>` in a generated source that is linked into target.
+# `--table` in front of the files: see embed.py.
 function(megalith_embed target)
   set(out ${CMAKE_CURRENT_BINARY_DIR}/Embedded${target}.cpp)
+  set(files ${ARGN})
+  list(REMOVE_ITEM files --table)
   add_custom_command(OUTPUT ${out}
     COMMAND python3 ${PROJECT_SOURCE_DIR}/cmake/embed.py ${out} ${ARGN}
-    DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/embed.py VERBATIM)
+    DEPENDS ${files} ${PROJECT_SOURCE_DIR}/cmake/embed.py VERBATIM)
   target_sources(${target} PRIVATE ${out})
 endfunction()

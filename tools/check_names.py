@@ -196,7 +196,7 @@ class Bench:
         for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
-        shutil.copy(ROOT / "device/cpu/Primitives.h", headers / "Primitives.cuh")
+        shutil.copy(ROOT / "device/cpu/Primitives.cuh", headers / "Primitives.cuh")
         self.compiler = [args.cxx, "-std=c++20", "-w", "-D__CUDA_ARCH__=900", "-I../include", "-x"]
         (folder / "checkpoint").mkdir()
         # Precompiled, which g++ finds by itself.

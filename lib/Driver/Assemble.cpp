@@ -1,3 +1,4 @@
+#include "EmbeddedFiles.h"
 #include "device/Shape.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Jit/KernelCache.h"
@@ -7,12 +8,6 @@
 #include "llvm/ADT/StringExtras.h"
 #include <algorithm>
 #include <set>
-
-namespace megalith::embedded {
-// Written by cmake/embed.py from device/.
-#define DEVICE_HEADER(Name, Symbol) extern const char Symbol[];
-#include "DeviceHeaders.def"
-} // namespace megalith::embedded
 
 namespace megalith::driver {
 
@@ -123,12 +118,18 @@ static std::string noMacros(llvm::StringRef cuda) {
   return text;
 }
 
-std::vector<jit::Header> deviceHeaders() {
+/// What an emitted unit may include on a target, `cuda` or `cpu`.
+static std::vector<jit::Header> headersFor(llvm::StringRef target) {
   std::vector<jit::Header> headers;
-#define DEVICE_HEADER(Name, Symbol) headers.push_back({"megalith/" Name, embedded::Symbol});
-#include "DeviceHeaders.def"
+  for (const embedded::File &file : embedded::files())
+    if (llvm::StringRef folder = file.folder;
+        (folder == "device" || folder == "IR" || folder == target) && !llvm::StringRef(file.name).ends_with(".cpp"))
+      headers.push_back({"megalith/" + std::string(file.name), file.text});
   return headers;
 }
+
+std::vector<jit::Header> deviceHeaders() { return headersFor("cuda"); }
+std::vector<jit::Header> hostHeaders() { return headersFor("cpu"); }
 
 static jit::CompileRequest request(const emit::Unit &unit, const std::string &arch) {
   jit::CompileRequest request;

@@ -1,22 +1,9 @@
+#include "EmbeddedFiles.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Jit/HostCompiler.h"
 #include <cstdlib>
 
-namespace megalith::embedded {
-// Written by cmake/embed.py from device/.
-extern const char Hooks_cpp[];
-#define DEVICE_HEADER(Name, Symbol) extern const char Symbol[];
-#include "CpuHeaders.def"
-} // namespace megalith::embedded
-
 namespace megalith::driver {
-
-std::vector<jit::Header> hostHeaders() {
-  std::vector<jit::Header> headers;
-#define DEVICE_HEADER(Name, Symbol) headers.push_back({"megalith/" Name, embedded::Symbol});
-#include "CpuHeaders.def"
-  return headers;
-}
 
 static std::optional<HostKernel> assembleUnits(std::vector<jit::HostCompileRequest::Unit> units,
                                                const HostOptions &options, Diagnostics &diags) {
@@ -29,7 +16,9 @@ static std::optional<HostKernel> assembleUnits(std::vector<jit::HostCompileReque
   request.arch = options.arch;
   const char *quick = std::getenv("MEGALITH_HOST_QUICK");
   request.effort = options.quick ? jit::Effort::Least : quick && *quick ? jit::Effort::Less : jit::Effort::Full;
-  request.extraSources.push_back({"Hooks.cpp", embedded::Hooks_cpp});
+  for (const embedded::File &file : embedded::files())
+    if (llvm::StringRef(file.name).ends_with(".cpp"))
+      request.extraSources.push_back({file.name, file.text});
   request.headers = hostHeaders();
   if (options.edit)
     options.edit(request.headers);

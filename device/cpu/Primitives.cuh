@@ -1,7 +1,7 @@
-//===- Primitives.h - device/Primitives.def on the CPU executor -----------===//
+//===- Primitives.cuh - device/Primitives.def on the CPU executor -----------===//
 //
-// Included as "megalith/Primitives.cuh": the device code and the emitted source
-// are the same text as for a GPU.
+// In place of cuda/Primitives.cuh: the device code and the emitted source are the
+// same text as for a GPU.
 //===----------------------------------------------------------------------===//
 #pragma once
 
