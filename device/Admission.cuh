@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Turn.cuh"
+
 namespace megalith::device {
 
 /// A number whose order as u32 is that of the key. A NaN comes last; -0 is 0.

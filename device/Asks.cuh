@@ -5,6 +5,11 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pass.cuh"
+#include "megalith/Exact.h"
+#include "megalith/Sampling.h"
+#include "megalith/Sequences.cuh"
+
 namespace megalith::device {
 
 /// One reducer of a call that a slot waits for.

@@ -20,6 +20,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/AttentionParts.cuh"
+#include "megalith/OwnRows.cuh"
+
 namespace megalith::device {
 
 /// A constant that a function takes.

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/AttentionPlan.cuh"
+
 namespace megalith::device {
 
 /// (m, z, o) of N columns of one pair over some keys.

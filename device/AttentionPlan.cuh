@@ -11,6 +11,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pool.cuh"
+#include "megalith/Paths.cuh"
+
 namespace megalith::device {
 
 /// Of a layer without a window.

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Faults.cuh"
+#include "megalith/Sequences.cuh"
+
 namespace megalith::device {
 
 /// The part of a turn that knows no request. The whole warp holds it, with the same values in every lane.

@@ -11,35 +11,11 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-namespace megalith::device {
-
-/// kPoolExhausted and so on.
-enum FaultCode : int {
-#define FAULT(Enum, Code, Name, Text, Numbers) k##Enum = Code,
-#include "megalith/Faults.def"
-};
-#define FAULT(Enum, Code, Name, Text, Numbers) static_assert(Code < abi::kFaultAtCall);
-#include "megalith/Faults.def"
-
-} // namespace megalith::device
-
+#include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
-#include "megalith/Sequences.cuh"
 #include "megalith/Asks.cuh"
-#include "megalith/ControlTrees.cuh"
 
 namespace megalith::device {
-
-/// A fault's code with the line of the pipeline's file that raised it. This is RequestHeader::fault without the state.
-/// Functions that stages call take the line of their caller. `#line` makes it a line of the YAML.
-__device__ constexpr int faultAt(int code, int line) {
-  return line <= abi::kFaultMaxLine ? code | line << abi::kFaultPlaceShift : code;
-}
-
-/// A fault with the pool that raised it.
-__device__ constexpr int faultAtPool(int code, int model) {
-  return code | abi::kFaultAtCall | model << abi::kFaultPlaceShift;
-}
 
 /// The passes of a model that a request had rows in.
 template <class Request> __device__ __forceinline__ int passesOf(const Request &r, int model) {
@@ -309,10 +285,3 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
 };
 
 } // namespace megalith::device
-
-#include "megalith/Binders.cuh"
-#include "megalith/Turn.cuh"
-#include "megalith/HostSide.cuh"
-#include "megalith/Admission.cuh"
-#include "megalith/ControlTick.cuh"
-#include "megalith/ControlPass.cuh"

@@ -1,6 +1,8 @@
 //===- ControlPass.cuh - from waiting calls to a pass and back ------------===//
 #pragma once
 
+#include "megalith/ControlTick.cuh"
+
 namespace megalith::device {
 
 // A pass is of one model. `Pool` is that one's.

@@ -1,6 +1,10 @@
 //===- ControlTick.cuh - begin and end of a tick, the trace ----------------===//
 #pragma once
 
+#include "megalith/Turn.cuh"
+#include "megalith/Live.cuh"
+#include "megalith/HostTick.cuh"
+
 namespace megalith::device {
 
 __device__ __forceinline__ int warpTotal(int mine) { return __reduce_add_sync(~0u, mine); }

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pages.cuh"
+#include "megalith/Sequences.cuh"
+
 namespace megalith::device {
 
 // What the rows of a call hang on, and how many positions they see: parent(row of the call, the row of the run before

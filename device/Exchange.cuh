@@ -14,6 +14,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Values.cuh"
+#include "megalith/Sync.cuh"
+
 namespace megalith::device {
 
 constexpr u32 kAbsent = 0xffffffffu;

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/HostSide.cuh"
+
 namespace megalith::device {
 
 constexpr int kStopsEvery = 16;        ///< ticks between two looks at whether the host wants to stop

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Reducers.cuh"
+
 namespace megalith::device {
 
 /// Asks that are settled together, and the numbers of a look at one.

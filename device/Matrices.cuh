@@ -28,6 +28,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Primitives.cuh"
+
 namespace megalith::device {
 
 template <class M> __device__ constexpr int chunkBytes() { return (int)shape::chunkBytes(M::group, M::chunkBlocks); }

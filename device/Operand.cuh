@@ -5,6 +5,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Exchange.cuh"
+#include "megalith/Rows.cuh"
+
 namespace megalith::device {
 
 /// The source of an operand that does not come from one bf16 buffer. It loads nothing: finish() does.

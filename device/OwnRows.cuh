@@ -4,6 +4,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Rows.cuh"
+#include "megalith/AttentionPlan.cuh"
+
 namespace megalith::device {
 
 /// K and V of the pass's own rows: buffers [rows][kvHeads * headDim] of the pass.

@@ -9,6 +9,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Convert.h"
+#include "megalith/Rows.cuh"
+
 namespace megalith::device {
 
 /// A row of a weight: elements of `tensor` from `first` on, `stride` apart. Null: padding.

@@ -9,6 +9,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pool.cuh"
+#include "megalith/Paths.cuh"
+
 namespace megalith::device {
 
 /// The most positions that a row sees in any layer, itself among them; 0: all.

@@ -8,6 +8,10 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Row.h"
+#include "megalith/Pool.cuh"
+#include "megalith/Ring.cuh"
+
 namespace megalith::device {
 
 /// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.

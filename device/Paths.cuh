@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pass.cuh"
+
 namespace megalith::device {
 
 /// The row of the pass that row `row` hangs on; -1: it is none.

@@ -9,6 +9,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Abi.h"
+#include "megalith/Primitives.cuh"
+
 namespace megalith::device {
 
 /// Elements from one position, head, page or layer to the next.

@@ -4,6 +4,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Operand.cuh"
+
 namespace megalith::device {
 
 /// The epilogue takes a RowOfWarp: all lanes of a warp call it together.

@@ -11,6 +11,10 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Exact.h"
+#include "megalith/Sampling.h"
+#include "megalith/Results.cuh"
+
 namespace megalith::device {
 
 /// What is asked of the rows of a pass, in shared memory of each CTA.
@@ -168,5 +172,3 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
 }
 
 } // namespace megalith::device
-
-#include "megalith/Looks.cuh"

@@ -32,6 +32,13 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Stamps.cuh"
+#include "megalith/Results.cuh"
+#include "megalith/Looks.cuh"
+#include "megalith/Windows.cuh"
+#include "megalith/AttentionPlan.cuh"
+#include "megalith/Units.cuh"
+
 namespace megalith::device {
 
 /// The models of a kernel.

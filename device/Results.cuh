@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Rows.cuh"
+
 namespace megalith::device {
 
 /// The greatest value so far, and the lowest index that has it, as one number. The number is greater for a greater

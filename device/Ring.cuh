@@ -6,6 +6,10 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Sync.cuh"
+#include "megalith/Pool.cuh"
+#include "megalith/Steps.cuh"
+
 namespace megalith::device {
 
 /// The producer looks up a unit's page numbers once in a pass, for the first kPageWindows units of attention that have

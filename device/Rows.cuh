@@ -1,6 +1,8 @@
 //===- Rows.cuh - row-wise work: reductions, rope, KV rows ----------------===//
 #pragma once
 
+#include "megalith/Pass.cuh"
+
 namespace megalith::device {
 
 /// Stores values of K or V of one row at columns of [kvHeads * headDim].

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Row.h"
+#include "megalith/Values.cuh"
 #include "megalith/Exact.h"
 
 namespace megalith::device {

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Sync.cuh"
+
 namespace megalith::device {
 
 __device__ __forceinline__ void stampWord(const GridEdges &grid, int word, u64 time) {

@@ -4,6 +4,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Values.cuh"
+#include "megalith/Matrices.cuh"
+
 namespace megalith::device {
 
 /// What the producer does at one point of its order: a matrix, keys and values, or a vector that

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Ring.cuh"
+
 namespace megalith::device {
 
 /// Streams the keys and values of a layer, for a model that has none.

@@ -1,6 +1,9 @@
 //===- Sync.cuh - barriers of the consumers of one CTA and of the grid ----===//
 #pragma once
 
+#include "megalith/Abi.h"
+#include "megalith/Primitives.cuh"
+
 namespace megalith::device {
 
 /// Words of LaunchParams::sync. Each stands in its own 128-byte line.

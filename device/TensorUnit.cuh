@@ -28,6 +28,7 @@
 #include "megalith/Exact.h"
 #include "megalith/Sampling.h"
 #include "megalith/Reducers.cuh"
+#include "megalith/Looks.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"
 #include "megalith/Product.cuh"

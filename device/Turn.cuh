@@ -5,6 +5,10 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/ControlTrees.cuh"
+#include "megalith/Control.cuh"
+#include "megalith/Binders.cuh"
+
 namespace megalith::device {
 
 /// The pool whose model a call is of.

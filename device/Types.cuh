@@ -1,6 +1,8 @@
 //===- Types.cuh - words of memory ----------------------------------------===//
 #pragma once
 
+#include "megalith/Shape.h"
+
 namespace megalith::device {
 
 using u16 = unsigned short;

@@ -12,6 +12,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pass.cuh"
+
 namespace megalith::device {
 
 static_assert(sizeof(abi::LaunchParams) == paramsBytes(abi::kModels) && abi::kMostModels == kMostModels);

@@ -1,6 +1,8 @@
 //===- Values.cuh - bf16, short vectors of f32, loads and stores ----------===//
 #pragma once
 
+#include "megalith/Primitives.cuh"
+
 namespace megalith::device {
 
 __device__ __forceinline__ int laneId() { return threadIdx.x & 31; }

@@ -18,6 +18,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Exchange.cuh"
+#include "megalith/AttentionParts.cuh"
+
 namespace megalith::device {
 
 /// How attention `A` is cut for many rows. `C`: the Consumer, whose scratch has room for the keys of a round and for

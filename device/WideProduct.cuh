@@ -20,6 +20,10 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Stream.cuh"
+#include "megalith/Product.cuh"
+#include "megalith/Windows.cuh"
+
 namespace megalith::device {
 
 /// The group that is number `number` of a set. -1: there is none.

@@ -13,6 +13,9 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Exchange.cuh"
+#include "megalith/Ring.cuh"
+
 namespace megalith::device {
 
 /// The first unit of this CTA, where CTA `firstCta` has unit 0.

@@ -55,6 +55,12 @@ ALLOWED = {
     "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
+# Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
+CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
+                                      "Live", "HostTick", "Admission", "ControlTick", "ControlPass")}
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Stream", "Operand", "Product", "Windows", "WideProduct",
+                                     "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
+UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^">]+)"|<((?:megalith|runtime|device|lib)/[^">]+)>)', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
@@ -119,6 +125,15 @@ def check_includes():
                 yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
 
 
+def check_floors():
+    for path in sorted((root / "device").glob("*.cuh")):
+        own = next((floor for floor in (CONTROL, TENSOR) if path.name in floor), set())
+        for name in INCLUDE.findall(path.read_text()):
+            target = "".join(name).removeprefix("megalith/")
+            if path.name not in UNITS and target in (CONTROL | TENSOR | UNITS) - own:
+                yield f"{path.relative_to(root)}: may not include `{target}`, which stands on another floor of device/"
+
+
 def check_names():
     names = set()
     for path in sorted((root / "pipelines").rglob("*.yaml")):
@@ -148,6 +163,6 @@ def check_primitives():
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
 
 
-problems = [*check_includes(), *check_names(), *check_plain(), *check_primitives()]
+problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_primitives()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

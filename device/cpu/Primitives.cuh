@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Types.cuh"
+
 #include "megalith/Cuda.h"
 
 namespace megalith::device {

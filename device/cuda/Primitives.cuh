@@ -1,6 +1,8 @@
 //===- Primitives.cuh - device/Primitives.def in PTX ----------------------===//
 #pragma once
 
+#include "megalith/Types.cuh"
+
 namespace megalith::device {
 
 #define PRIMITIVE(Result, Name, Parameters, Memory) __device__ __forceinline__ Result Name Parameters;
