@@ -30,8 +30,8 @@ SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **drafting.S
 # `replay` uses the error that `parity` measured.
 PHASES = (("parity", "families", "bits", "lossless", "policy", "faults", "inputs", "passes", "greedy",
            "drawn", "replayed"),
-          ("replay", "sanitizer"), ("launches",), ("modes",), ("speed",))
-WITHOUT_GPU = ("families", "lossless", "bits", "passes", "replay", "policy", "inputs", "faults", "greedy", "drawn")
+          ("replay", "sanitizer"), ("launches",), ("modes",), ("interrupted",), ("speed",))
+WITHOUT_GPU = ("families", "lossless", "bits", "passes", "replay", "policy", "inputs", "faults", "greedy", "drawn", "interrupted")
 
 
 def find_shim(megalith):

@@ -274,5 +274,21 @@ def faults(suite):
     check_fault(suite, "NaN weights (one row of the embedding)", nan, plain, "NUMERIC", {"r1"})
 
 
+def interrupted(suite):
+    """A run that is interrupted ends at once, whoever keeps the loop, and gives out what had ended."""
+    many, seconds = suite.prompts("demo", 300, (20,) * 9000), 6
+    for control in ("resident", "host", "graph") if suite.on_gpu else ("resident",):
+        options = (f"--control={control}",) if suite.on_gpu else ()
+        suite.one(Run("autoregressive", "demo", many[:1], options=options))  # its kernel is compiled
+        outcome = suite.one(Run("autoregressive", "demo", many, options=options, check=False,
+                                prefix=("timeout", "-k", "60", "-s", "INT", str(seconds))))
+        ended = list(outcome.requests.values())
+        right = (outcome.seconds < seconds + 2 and 0 < len(ended) < len(many) and outcome.summary.get("interrupted")
+                 and all(result["finish"] == "length" and len(result["tokens"]) == 300 for result in ended)
+                 and f"the results of {len(ended)} of {len(many)} requests" in outcome.stderr)
+        suite.bar(f"{control}: interrupted after {seconds} s", f"{outcome.seconds:.1f} s, {len(ended)} of {len(many)} results",
+                  f"< {seconds + 2} s, some", bool(right))
+
+
 SECTIONS = {"passes": passes, "launches": launches, "modes": modes, "replay": replay, "policy": policy,
-            "faults": faults}
+            "faults": faults, "interrupted": interrupted}
