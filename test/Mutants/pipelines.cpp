@@ -114,7 +114,7 @@ public:
 
   /// Runs the kernel without a fault. What the reference executor has to say against it.
   std::string runUnbroken() {
-    auto outcome = run(source.units);
+    auto outcome = run({});
     if (!outcome)
       return outcome.error.message;
     if (outcome->run.stop || outcome->launch.finding)
@@ -132,12 +132,23 @@ public:
 
   /// What the kernel does with this fault.
   std::string examine(const Mutant &mutant) {
-    emit::Units units = source.units;
-    if (!plant(mutant, units.control.text))
+    std::string text;
+    for (const jit::Header &header : driver::hostHeaders())
+      if (isIn(mutant, header))
+        text = header.text;
+    const size_t begin = text.find(mutant.find);
+    if (begin == std::string::npos || text.find(mutant.find, begin + 1) != std::string::npos)
       return fmt::format("its text does not stand in {} exactly once", mutant.file);
     if ((&mutant - mutants) % every != 0)
       return "not run";
-    auto outcome = run(units);
+    text.replace(begin, std::string_view(mutant.find).size(), mutant.replace);
+    driver::HostOptions how;
+    how.edit = [&](std::vector<jit::Header> &headers) {
+      for (jit::Header &header : headers)
+        if (isIn(mutant, header))
+          header.text = text;
+    };
+    auto outcome = run(how);
     if (!outcome)
       return "no kernel: " + outcome.error.message;
     if (outcome->run.stop || outcome->launch.finding)
@@ -147,8 +158,12 @@ public:
   }
 
 private:
-  runtime::Outcome<cpu::CpuOutcome> run(const emit::Units &units) {
-    auto assembled = driver::assembleHost(units, {}, diags);
+  static bool isIn(const Mutant &mutant, const jit::Header &header) {
+    return header.name == fmt::format("megalith/{}", mutant.file);
+  }
+
+  runtime::Outcome<cpu::CpuOutcome> run(const driver::HostOptions &how) {
+    auto assembled = driver::assembleHost(source.units, how, diags);
     if (!assembled)
       return runtime::RuntimeError{"cpu-compile", diags.render()};
     std::vector<const SafetensorsFile *> weights;
@@ -157,36 +172,11 @@ private:
     auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, weights);
     if (!engine)
       return engine.error;
-    runtime::RunOptions how;
-    how.trace = true;
-    how.maxTicks = 200;
-    how.watchdogSeconds = 0.5; // of the executor's clock
-    return (*engine)->run(requests, how);
-  }
-
-  /// Puts headers into the text that includes them, down to the one with the fault.
-  bool plant(const Mutant &mutant, std::string &text) const {
-    for (const char *name : {"ControlUnit.cuh", "Control.cuh", mutant.file}) {
-      const std::string include = fmt::format("#include \"megalith/{}\"\n", name);
-      const size_t at = text.find(include);
-      for (const jit::Header &header : driver::hostHeaders())
-        if (header.name == fmt::format("megalith/{}", name) && at != std::string::npos) {
-          std::string body = header.text;
-          if (const size_t once = body.find("#pragma once"); once != std::string::npos)
-            body.erase(once, 12);
-          if (name == std::string_view(mutant.file)) {
-            const size_t begin = body.find(mutant.find);
-            if (begin == std::string::npos || body.find(mutant.find, begin + 1) != std::string::npos)
-              return false;
-            body.replace(begin, std::string_view(mutant.find).size(), mutant.replace);
-            text.replace(at, include.size(), body);
-            return true;
-          }
-          text.replace(at, include.size(), body);
-          break;
-        }
-    }
-    return false;
+    runtime::RunOptions options;
+    options.trace = true;
+    options.maxTicks = 200;
+    options.watchdogSeconds = 0.5; // of the executor's clock
+    return (*engine)->run(requests, options);
   }
 
   Diagnostics &diags;
