@@ -35,28 +35,43 @@ def count(name, ok, bad, started, output=""):
         print(output, flush=True)
 
 
+# Programs that take longer than a core's share of all: they run in parts.
+PARTS = {"ApiTests": 4}
+
+
 def unit_tests(scratch, build, env=None, note=""):
     # The largest first: they take longest, and no core waits for one at the end.
     programs = sorted(build.glob("test/Unit/*Tests"), key=lambda program: -program.stat().st_size)
     if not programs:
         count("unit tests", 0, 1, time.time(), f"no test programs in {build}/test/Unit")
 
-    def run(program):
-        started, report = time.time(), scratch / (program.name + ".json")
+    def parts_of(program):
+        return PARTS.get(program.name, 1)
+
+    parts = [(program, part, parts_of(program)) for program in programs for part in range(parts_of(program))]
+
+    def run(program, part, of):
+        began, report = time.time(), scratch / f"{program.name}{part}.json"
         done = subprocess.run([program, "--gtest_brief=1", f"--gtest_output=json:{report}"],
                               capture_output=True, text=True, errors="replace", cwd=scratch,
-                              env=os.environ | (env or {}))
+                              env=os.environ | {"GTEST_TOTAL_SHARDS": str(of), "GTEST_SHARD_INDEX": str(part)} | (env or {}))
         output = done.stdout + done.stderr
         try:
             result = json.loads(report.read_text())
         except (OSError, ValueError):  # it crashed before it could write
-            return program.name + note, 0, 1, started, output
+            return program, 0, 1, began, output
         bad = result["failures"] or int(done.returncode != 0)
-        return program.name + note, max(0, result["tests"] - bad - result["disabled"]), bad, started, output
+        return program, max(0, result["tests"] - bad - result["disabled"]), bad, began, output
 
+    left, sums = {program: of for program, _, of in parts}, {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(run, program) for program in programs]):
-            count(*done.result())
+        for done in concurrent.futures.as_completed([pool.submit(run, *each) for each in parts]):
+            program, good, bad, began, output = done.result()
+            before = sums.get(program, (0, 0, began, ""))
+            sums[program] = (before[0] + good, before[1] + bad, min(before[2], began), before[3] + (output if bad else ""))
+            left[program] -= 1
+            if not left[program]:
+                count(program.name + note, *sums[program])
 
 
 def lit_tests(scratch):
