@@ -107,9 +107,6 @@ void fuzzConfig(std::string_view input) {
   Result<ConfigFile> config = ConfigFile::parse(input, generation, path);
   if (!config)
     return checkError(config.error, config.error.file == path ? input : generation);
-  for (int32_t token : config->eosTokens())
-    if (token < 0)
-      finding(fmt::format("the token {} ends a sequence", token));
   for (int headDim : {2, 64})
     if (Result<RopeParams> rope = config->rope(headDim)) // checkModel() tells why not
       for (float frequency : inverseFrequencies(*rope))
@@ -127,6 +124,9 @@ void fuzzConfig(std::string_view input) {
   checkMessages(diags, !model);
   if (!model)
     return;
+  for (int32_t token : model->eos)
+    if (token < 0 || token >= model->vocab)
+      finding(fmt::format("the token {} ends a sequence", token));
   writeScratch("config/config.json", input);
   writeScratch("config/generation_config.json", generation.empty() ? "{}" : generation);
   driver::CompileOptions options;
