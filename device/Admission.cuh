@@ -87,11 +87,12 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
     if (next.entry < 0)
       break;
     TurnOf<Control> t(c, next.entry, -1);
+    const auto number = [](long long n) { return int(n < 0x7fffffff ? n : 0x7fffffff); };
     int tooSmall = -1; // the first pool that could not hold the request if it were alone
     c.pools.each([&](auto &pool) {
       if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens()) {
         tooSmall = pool.model;
-        t.numbers = {int(pool.mostPositions(t.r)), int(pool.mostTokens()), 0};
+        t.numbers = {number(pool.mostPositions(t.r)), number(pool.mostTokens()), 0};
       }
     });
     if (tooSmall >= 0) {

@@ -337,6 +337,9 @@ def main():
     pages = arguments.pages or ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
     if not (arguments.build / "tools/megalith").exists() and not (arguments.build / "megalith").exists():
         sys.exit(f"error: no program `megalith` in {arguments.build}; run scripts/build.sh, or give --build=BUILD")
+    for page in pages:
+        if not (ROOT / page).is_file():
+            sys.exit(f"error: there is no page `{page}` in {ROOT}; a page is named from there, such as docs/running.md")
     report = Report()
     started = time.time()
     with tempfile.TemporaryDirectory() as scratch:
