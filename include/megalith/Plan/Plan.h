@@ -305,6 +305,9 @@ struct Plan {
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
                              Diagnostics &diags);
 
+/// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
+int64_t controlRoom(const ir::Module &module);
+
 /// Checks that phases read only what an earlier phase wrote, that no place is written
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and
 /// the ring. Reports Diag::PlanInvalid.
