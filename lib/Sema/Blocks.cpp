@@ -97,12 +97,7 @@ void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRe
   variable.type = variable.type.elem == Elem::None ? v->type : wider(variable.type, v->type);
   scope.locally->changes.push_back("." + name);
   flowsTo(name, *v, scope);
-  Stmt s;
-  s.kind = Stmt::SetField;
-  s.name = name;
-  s.values.push_back(v);
-  s.loc = stmt.target.loc;
-  into.push_back(std::move(s));
+  into.push_back({.kind = Stmt::SetField, .name = name, .values = {v}, .loc = stmt.target.loc});
 }
 
 void Checker::declareVariables(CheckedStage &stage) {

@@ -200,7 +200,7 @@ private:
 
   // Calls.cpp
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
-  bool checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given);
+  bool checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
   ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
   ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
@@ -328,13 +328,21 @@ private:
 };
 
 // Expr.cpp: helpers shared with Calls.cpp
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
-ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {},
+                           Expr::Data data = {}, Range range = {});
 /// The settings of `sampling`.
 inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", "min_p"};
 /// Whether two checked expressions are written alike.
 bool sameExpr(const Expr &a, const Expr &b);
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
+/// Whether it is a written number.
+bool isLiteral(const Expr &e);
+/// `map(i in a..b, ...)`.
+bool isMap(const Expr &e);
+/// Whether it is told of the request's own KV, so only of one that holds a slot.
+bool ofSlot(PoolName what);
+/// The call that `e` is, or that it is some rows of.
+const Call &callOf(const Expr &e);
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
 /// `e`, where its type has no elements yet, as one of that shape.
 ExprRef adopt(const ExprRef &e, const Type &like);

@@ -9,8 +9,8 @@ bool reservedWord(llvm::StringRef name) {
 #define WORD(Word)                                                                                                     \
   if (name == Word)                                                                                                    \
     return true;
-#define PREDEFINED(Id, Name, Type, Text) WORD(Name)
-#define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) WORD(Name)
+#define FUNCTION(Id, Name, Params, Operation, Result, Text) WORD(Name)
 #include "megalith/Sema/Builtins.def"
   return false;
 }

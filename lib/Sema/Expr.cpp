@@ -6,52 +6,45 @@
 
 namespace megalith::sema {
 
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args) {
-  auto e = std::make_shared<Expr>();
-  e->kind = kind;
-  e->type = type;
-  e->loc = loc;
-  e->args = std::move(args);
-  return e;
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args, Expr::Data data,
+                           Range range) {
+  return std::make_shared<Expr>(Expr{kind, type, range, 1, loc, std::move(args), std::move(data)});
 }
 
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
-  auto e = make(Expr::Const, Type::scalar(Elem::I32), loc);
-  e->intValue = v;
-  e->range = Range::of(v);
-  e->literal = literal;
-  return e;
+  return make(Expr::Const, Type::scalar(Elem::I32), loc, {}, Number{v, 0, literal}, Range::of(v));
 }
+
+bool isLiteral(const Expr &e) { return e.kind == Expr::Const && e.as<Number>().literal; }
+
+bool ofSlot(PoolName what) { return what == PoolName::Len || what == PoolName::Lag || what == PoolName::Drafts; }
+
+const Call &callOf(const Expr &e) { return (e.kind == Expr::ModelCall ? e : *e.args[0]).as<Call>(); }
 
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
   if (c.seq) {
-    auto e = make(Expr::SeqConst, Type::sequence(static_cast<int64_t>(c.items.size()), c.elem), loc);
+    auto e = make(Expr::SeqConst, Type::sequence(static_cast<int64_t>(c.items.size()), c.elem), loc, {}, Name());
     for (const Constant &item : c.items) {
       e->args.push_back(fromConstant(item, loc, literal));
       e->range = e->args.size() == 1 ? e->args[0]->range : hull(e->range, e->args.back()->range);
     }
     return e;
   }
-  auto e = make(Expr::Const, Type::scalar(c.elem), loc);
-  e->intValue = c.intValue;
-  e->floatValue = c.floatValue;
-  e->literal = literal;
-  if (c.elem == Elem::I32)
-    e->range = Range::of(c.intValue);
-  return e;
+  return make(Expr::Const, Type::scalar(c.elem), loc, {}, Number{c.intValue, c.floatValue, literal},
+              c.elem == Elem::I32 ? Range::of(c.intValue) : Range());
 }
 
 ExprRef Checker::value(const ast::Expr &e, Scope &scope) { return plain(check(e, scope), e); }
 
 ExprRef Checker::plain(const ExprRef &v, const ast::Expr &e) {
   if (v && v->type.elem == Elem::Logits) {
-    if (v->kind == Expr::ModelCall && v->keepNone)
+    if (v->kind == Expr::ModelCall && v->as<Call>().keepNone)
       diags.report(Diag::KeepNoneReduced, e.loc);
     else
       diags.report(Diag::LogitsUse, e.loc);
     return nullptr;
   }
-  if (v && v->parts) {
+  if (v && v->kind == Expr::TopParts) {
     diags.report(Diag::TypeMismatch, e.loc, "what is read of `top_k`", "`.token` or `.prob` of a name for it", "both");
     if (e.kind == ast::Expr::Path)
       diags.note(fmt::format("`{0}.token[i]` are the tokens of row i, and `{0}.prob[i]` their probabilities", e.text));
@@ -78,6 +71,8 @@ ExprRef adopt(const ExprRef &e, const Type &like) {
   return typed;
 }
 
+bool isMap(const Expr &e) { return e.kind == Expr::Over && e.as<Through>().function == Function::Map; }
+
 /// A written integer takes the other side's type; a constant is a token where one is needed.
 ExprRef Checker::convert(ExprRef e, Elem elem) {
   if (!e || e->type.elem == elem)
@@ -94,11 +89,11 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
   // What is put together of such constants.
   const auto [first, last] = e->kind == Expr::SeqMake || e->kind == Expr::SeqConst
                                  ? std::pair<size_t, size_t>(0, e->args.size())
-                             : e->kind == Expr::SeqConcat                            ? std::pair<size_t, size_t>(0, 2)
-                             : e->kind == Expr::Select                               ? std::pair<size_t, size_t>(1, 3)
-                             : e->kind == Expr::SeqSlice || e->kind == Expr::SeqAt   ? std::pair<size_t, size_t>(0, 1)
-                             : e->kind == Expr::Over && e->function == Function::Map ? std::pair<size_t, size_t>(2, 3)
-                                                                                     : std::pair<size_t, size_t>(0, 0);
+                             : e->kind == Expr::SeqConcat                          ? std::pair<size_t, size_t>(0, 2)
+                             : e->kind == Expr::Select                             ? std::pair<size_t, size_t>(1, 3)
+                             : e->kind == Expr::SeqSlice || e->kind == Expr::SeqAt ? std::pair<size_t, size_t>(0, 1)
+                             : isMap(*e)                                           ? std::pair<size_t, size_t>(2, 3)
+                                                                                   : std::pair<size_t, size_t>(0, 0);
   if (first < last && (!e->type.isScalar() || elem == Elem::Token)) {
     auto whole = std::make_shared<Expr>(*e);
     whole->type.elem = elem;
@@ -116,15 +111,9 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
     return e;
   if (elem == Elem::Token)
     if (auto c = evaluate(*e); c && c->intValue >= 0)
-      return fromConstant({Elem::Token, c->intValue, 0}, e->loc, e->literal);
-  if (e->kind != Expr::Const)
-    return e;
-  if (elem == Elem::F32 && e->literal) {
-    auto number = std::make_shared<Expr>(*e);
-    number->type = Type::scalar(Elem::F32);
-    number->floatValue = static_cast<float>(e->intValue);
-    return number;
-  }
+      return fromConstant({Elem::Token, c->intValue, 0}, e->loc, isLiteral(*e));
+  if (elem == Elem::F32 && isLiteral(*e))
+    return fromConstant({Elem::F32, 0, static_cast<float>(e->as<Number>().intValue)}, e->loc, true);
   return e;
 }
 
@@ -235,7 +224,7 @@ std::vector<std::string> Checker::visibleNames(const Scope &scope) const {
       names.push_back(f.name);
   for (const CheckedInput &i : out.inputs)
     names.push_back(i.name);
-#define PREDEFINED(Id, Name, Type, Text) names.push_back(Name);
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) names.push_back(Name);
 #include "megalith/Sema/Builtins.def"
   return names;
 }
@@ -264,11 +253,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
   const std::string &name = e.text;
   for (size_t i = scope.binders.size(); i-- > 0;)
     if (scope.binders[i].first == name) {
-      auto v = make(Expr::BinderRead, Type::scalar(Elem::I32), e.loc);
-      v->index = i;
-      v->name = name;
-      v->range = scope.binders[i].second;
-      return v;
+      return make(Expr::BinderRead, Type::scalar(Elem::I32), e.loc, {}, Place{static_cast<int>(i), name},
+                  scope.binders[i].second);
     }
   if (auto it = scope.locals.find(name); it != scope.locals.end()) {
     const Scope::Local &local = it->second;
@@ -287,10 +273,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       diags.report(Diag::TypeMismatch, e.loc, fmt::format("`{}`", name), "`.rows` or `.parents` of it", "a tree");
       return nullptr;
     }
-    auto v = make(Expr::LocalRead, local.type, e.loc);
-    v->index = local.index;
-    v->name = name;
-    v->range = local.range;
+    auto v = make(Expr::LocalRead, local.type, e.loc, {}, Place{local.index, name}, local.range);
     v->pieces = local.pieces;
     if (local.constant)
       v->args.push_back(local.constant);
@@ -302,27 +285,17 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     if (scope.observing)
       for (size_t i = 0; i < scope.policy->observeArgs.size(); ++i)
         if (scope.policy->observeArgs[i] == name) {
-          auto v = make(Expr::ObserveArg, Type::scalar(Elem::I32), e.loc);
-          v->index = i;
-          v->name = name;
-          return v;
+          return make(Expr::ObserveArg, Type::scalar(Elem::I32), e.loc, {}, Place{static_cast<int>(i), name});
         }
     for (const CheckedField &f : scope.policy->state)
       if (f.name == name) {
         used.insert(scope.policy->name + "." + name);
-        auto v = make(Expr::PolicyState, f.type, e.loc);
-        v->name = scope.policy->name;
-        v->member = name;
-        return v;
+        return make(Expr::PolicyState, f.type, e.loc, {}, Name{scope.policy->name, name});
       }
     for (const CheckedOutput &o : scope.policy->outputs)
       if (o.name == name) {
         used.insert(scope.policy->name + "." + name);
-        auto v = make(Expr::PolicyOutput, o.value->type, e.loc);
-        v->name = scope.policy->name;
-        v->member = name;
-        v->range = o.value->range;
-        return v;
+        return make(Expr::PolicyOutput, o.value->type, e.loc, {}, Name{scope.policy->name, name}, o.value->range);
       }
   }
   if (const CheckedParam *p = param(name)) {
@@ -331,7 +304,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     if (v->type.isScalar())
       return v;
     auto list = std::make_shared<Expr>(*v);
-    list->name = name;
+    list->data = Name{name};
     return list;
   }
   if (scope.kind != Scope::Params) {
@@ -342,10 +315,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     }
     if (const CheckedInput *i = input(name)) {
       used.insert(name);
-      auto v = make(Expr::InputRead, i->type, e.loc);
-      v->name = name;
-      v->range = i->range;
-      return v;
+      return make(Expr::InputRead, i->type, e.loc, {}, Name{name}, i->range);
     }
     if (auto it = scope.flows.find(name); it != scope.flows.end()) // an inferred field that is `[]` so far
       return readField(name, it->second, e.loc);
@@ -354,7 +324,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       Predefined id;
     };
     static const Entry table[] = {
-#define PREDEFINED(Id, Name, Type, Text) {Name, Predefined::Id},
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) {Name, Predefined::Id},
 #include "megalith/Sema/Builtins.def"
     };
     for (const Entry &entry : table) {
@@ -372,8 +342,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
         type = Type::scalar(Elem::Token);
       else if (entry.id == Predefined::Finished)
         type = Type::scalar(Elem::Bool);
-      auto v = make(Expr::Request, type, e.loc);
-      v->predefined = entry.id;
+      auto v = make(Expr::Request, type, e.loc, {}, entry.id);
       if (entry.id == Predefined::Budget || entry.id == Predefined::PromptLen)
         v->range = {0, mostPositions()};
       else if (entry.id == Predefined::Seated)
@@ -388,10 +357,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
 }
 
 ExprRef Checker::readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc) {
-  auto v = make(Expr::FieldRead, flow.type, loc);
-  v->name = name;
-  v->range = flow.range;
-  return v;
+  return make(Expr::FieldRead, flow.type, loc, {}, Name{name}, flow.range);
 }
 
 ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
@@ -406,11 +372,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
     scope.locally->all[tree.index].used = true;
     for (size_t i = 0; i < tree.parts.size(); ++i)
       if (rest == (i ? "parents" : "rows")) {
-        auto v = make(Expr::LocalRead, tree.parts[i]->type, e.loc);
-        v->index = tree.index + static_cast<int>(i);
-        v->name = e.text;
-        v->range = tree.parts[i]->range;
-        return v;
+        return make(Expr::LocalRead, tree.parts[i]->type, e.loc, {}, Place{tree.index + static_cast<int>(i), e.text},
+                    tree.parts[i]->range);
       }
     reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".rows", head.str() + ".parents"});
     return nullptr;
@@ -443,25 +406,23 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
       PoolName id;
     };
     static const Entry table[] = {
-#define POOL_NAME(Id, Name, Type, Text) {Name, PoolName::Id},
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) {Name, PoolName::Id},
 #include "megalith/Sema/Builtins.def"
     };
     std::vector<std::string> names;
     for (const Entry &entry : table) {
-      const bool ofSlot = entry.id == PoolName::Len || entry.id == PoolName::Lag || entry.id == PoolName::Drafts;
-      if (!ofSlot || scope.kind == Scope::Stage)
+      if (!ofSlot(entry.id) || scope.kind == Scope::Stage)
         names.push_back(fmt::format("kv.{}.{}", pool.str(), entry.name));
       if (member != entry.name)
         continue;
-      if (ofSlot && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
+      if (ofSlot(entry.id) && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
         return nullptr;
-      auto v = make(Expr::Pool, Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
-      v->name = pool.str();
-      v->poolName = entry.id;
+      auto v = make(Expr::Pool, Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc, {},
+                    PoolRead{pool.str(), entry.id});
       // Behind a call that commits, KV can be valid beyond the tokens.
       v->range = {entry.id == PoolName::Lag ? -mostPositions() : 0, mostPositions()};
       for (const CheckedPool &p : out.pools)
-        if (p.name == v->name && (entry.id == PoolName::Live || entry.id == PoolName::Pages))
+        if (pool == p.name && (entry.id == PoolName::Live || entry.id == PoolName::Pages))
           v->range.hi = p.pages;
       return v;
     }
@@ -475,11 +436,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
       names.push_back("sampling." + std::string(name));
       if (rest != name)
         continue;
-      auto v = make(Expr::Sampling, Type::scalar(rest == "top_k" ? Elem::I32 : Elem::F32), e.loc);
-      v->member = name;
-      if (rest == "top_k")
-        v->range = {0, INT32_MAX};
-      return v;
+      return rest == "top_k" ? make(Expr::Sampling, Type::scalar(Elem::I32), e.loc, {}, Name{name}, {0, INT32_MAX})
+                             : make(Expr::Sampling, Type::scalar(Elem::F32), e.loc, {}, Name{name});
     }
     reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;
@@ -508,20 +466,13 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
       names.push_back(p->name + "." + o.name);
       if (rest != o.name)
         continue;
-      auto v = make(Expr::PolicyOutput, o.value->type, e.loc);
-      v->name = p->name;
-      v->member = o.name;
-      v->range = o.value->range;
-      return v;
+      return make(Expr::PolicyOutput, o.value->type, e.loc, {}, Name{p->name, o.name}, o.value->range);
     }
     for (const CheckedField &f : p->state) {
       names.push_back(p->name + "." + f.name);
       if (rest != f.name)
         continue;
-      auto v = make(Expr::PolicyState, f.type, e.loc);
-      v->name = p->name;
-      v->member = f.name;
-      return v;
+      return make(Expr::PolicyState, f.type, e.loc, {}, Name{p->name, f.name});
     }
     if (!bad.count(rest.str()) && firstUse(e.text))
       reportUnknown(Diag::UnknownName, e.loc, e.text, names);

@@ -226,12 +226,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     return false;
   };
   auto add = [&](Stmt::Kind kind, std::string name, ExprRef v) {
-    Stmt s;
-    s.kind = kind;
-    s.name = std::move(name);
-    s.values.push_back(std::move(v));
-    s.loc = stmt.loc;
-    into.push_back(std::move(s));
+    into.push_back({.kind = kind, .name = std::move(name), .values = {std::move(v)}, .loc = stmt.loc});
   };
   switch (stmt.kind) {
   case ast::Stmt::Assign:
@@ -247,7 +242,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     const bool call = v->kind == Expr::ModelCall;
     if (v->kind == Expr::LogitRows)
       diags.report(Diag::LogitsUnused, v->loc);
-    else if (call && !v->keepNone)
+    else if (call && !v->as<Call>().keepNone)
       diags.report(Diag::LogitsUnused, v->loc);
     else if (!call && v->kind != Expr::Append)
       diags.report(Diag::NoEffect, v->loc);
@@ -383,7 +378,7 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
 }
 
 static bool readsField(const Expr &e, const std::string &name) {
-  return (e.kind == Expr::FieldRead && e.name == name) ||
+  return (e.kind == Expr::FieldRead && e.name() == name) ||
          llvm::any_of(e.args, [&](const ExprRef &arg) { return arg && readsField(*arg, name); });
 }
 
@@ -420,12 +415,7 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
     return;
   }
   flowsTo(f.name, *v, scope);
-  Stmt s;
-  s.kind = Stmt::SetField;
-  s.name = f.name;
-  s.values.push_back(v);
-  s.loc = stmt.target.loc;
-  into.push_back(std::move(s));
+  into.push_back({.kind = Stmt::SetField, .name = f.name, .values = {v}, .loc = stmt.target.loc});
 }
 
 void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
@@ -433,12 +423,7 @@ void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, s
   CheckedField *f = field(text);
   if (v && v->type.elem == Elem::None && !f) { // its type is that of another value
     scope.flows[text] = {v->type, {}};
-    Stmt s;
-    s.kind = Stmt::SetField;
-    s.name = text;
-    s.values.push_back(v);
-    s.loc = stmt.target.loc;
-    into.push_back(std::move(s));
+    into.push_back({.kind = Stmt::SetField, .name = text, .values = {v}, .loc = stmt.target.loc});
     return;
   }
   name.typed = true;
@@ -493,12 +478,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       ExprRef v = expect(*stmt.values[0], f.type.elem, fmt::format("the value of `{}`", name), scope);
       if (!v)
         return;
-      Stmt s;
-      s.kind = Stmt::SetPolicyState;
-      s.name = name;
-      s.values.push_back(v);
-      s.loc = loc;
-      into.push_back(std::move(s));
+      into.push_back({.kind = Stmt::SetPolicyState, .name = name, .values = {v}, .loc = loc});
       return;
     }
     if (llvm::is_contained(scope.policy->observeArgs, name)) {
@@ -527,8 +507,8 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   }
   bool reserved = false, predefined = false;
 #define WORD(Word) reserved |= name == Word;
-#define FUNCTION(Id, Name, Params, Result, Text) reserved |= name == Name;
-#define PREDEFINED(Id, Name, Type, Text) predefined |= name == Name;
+#define FUNCTION(Id, Name, Params, Operation, Result, Text) reserved |= name == Name;
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) predefined |= name == Name;
 #include "megalith/Sema/Builtins.def"
   if (reserved || predefined) {
     if (predefined)
@@ -548,7 +528,8 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
   bool logits = v && v->type.elem == Elem::Logits;
   if (logits) {
-    const bool none = v->kind == Expr::ModelCall && v->keepNone, stored = isField || inferredField != inferred.end();
+    const bool none = v->kind == Expr::ModelCall && v->as<Call>().keepNone,
+               stored = isField || inferredField != inferred.end();
     if (none)
       diags.report(Diag::KeepNoneReduced, v->loc);
     else if (stored)
@@ -558,7 +539,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     if (none || stored || changing.count(&stmt))
       v = nullptr;
   }
-  if (v && v->parts && (isField || inferredField != inferred.end() || changing.count(&stmt)))
+  if (v && v->kind == Expr::TopParts && (isField || inferredField != inferred.end() || changing.count(&stmt)))
     v = value(*stmt.values[0], scope); // an error: it can only be named
   if (isField || inferredField != inferred.end())
     scope.locally->changes.push_back("." + name);
@@ -584,31 +565,20 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   local.bad = !v;
   scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append, false, v});
   const auto set = [&](const std::string &text, int index, const ExprRef &value) {
-    Stmt s;
-    s.kind = Stmt::SetLocal;
-    s.name = text;
-    s.index = index;
-    s.values.push_back(value);
-    s.loc = loc;
-    into.push_back(std::move(s));
+    into.push_back({.kind = Stmt::SetLocal, .name = text, .index = index, .values = {value}, .loc = loc});
   };
   if (v && v->type.elem == Elem::Logits) {
     // A name for rows, which reducers read. A call runs here, even where they stand below.
     local.type = v->type;
     local.lazy = v;
-    if (v->kind == Expr::ModelCall && v != lazyValueOf(*stmt.values[0], scope)) {
-      Stmt s;
-      s.kind = Stmt::Effect;
-      s.values.push_back(v);
-      s.loc = loc;
-      into.push_back(std::move(s));
-    }
+    if (v->kind == Expr::ModelCall && v != lazyValueOf(*stmt.values[0], scope))
+      into.push_back({.kind = Stmt::Effect, .values = {v}, .loc = loc});
   } else if (v && changing.count(&stmt)) {
     local.variable = newVariable(name, scope);
     variables[local.variable] = {Type::sequence(0, Elem::None), loc, name};
     changeLocal(local.variable, stmt, v, into, scope);
     local.bad = !scope.flows.count(local.variable);
-  } else if (v && v->parts) {
+  } else if (v && v->kind == Expr::TopParts) {
     local.type = v->type;
     local.top = v;
     const ExprRef &of = v->args[0];
@@ -616,18 +586,11 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       const ExprRef &rows = other.second.lazy;
       return rows && (rows == of || (rows->kind == Expr::LogitRows && rows->args[0] == of));
     });
-    if (!named) { // the call runs here
-      Stmt s;
-      s.kind = Stmt::Effect;
-      s.values.push_back(of);
-      s.loc = loc;
-      into.push_back(std::move(s));
-    }
-  } else if (v && v->kind == Expr::TreePart) {
-    auto parents = std::make_shared<Expr>(*v);
-    parents->index = 1;
-    parents->type.elem = Elem::I32;
-    parents->range = {-1, v->type.capacity - 1};
+    if (!named) // the call runs here
+      into.push_back({.kind = Stmt::Effect, .values = {of}, .loc = loc});
+  } else if (v && v->kind == Expr::TreeRows) {
+    const ExprRef parents = make(Expr::TreeParents, Type::sequence(v->type.capacity, Elem::I32), v->loc, v->args, {},
+                                 {-1, v->type.capacity - 1});
     local.parts = {v, parents};
     scope.locally->all.push_back({stmt.target, false, false, /*used=*/true});
     set(name + ".rows", local.index, v);
@@ -644,12 +607,11 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     // Constants that a condition or an index picks may be tokens, too: a second value, which lasts where it is read.
     const ExprRef tokens = !local.list && !local.constant && v->type.elem == Elem::I32 ? convert(v, Elem::Token) : v;
     if (scope.kind == Scope::Stage && tokens->type.elem == Elem::Token && v->type.elem == Elem::I32) {
-      auto twin = make(Expr::LocalRead, tokens->type, loc);
-      twin->index = static_cast<int>(scope.locally->all.size());
-      twin->name = name;
+      const int index = static_cast<int>(scope.locally->all.size());
+      auto twin = make(Expr::LocalRead, tokens->type, loc, {}, Place{index, name});
       twin->pieces = tokens->pieces;
       scope.locally->all.push_back({stmt.target, false, false, /*used=*/true, tokens});
-      set(name, twin->index, tokens);
+      set(name, index, tokens);
       local.constant = twin;
     }
   }
@@ -665,11 +627,8 @@ void Checker::checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, 
   }
   // The parser lets only names and conditionals through.
   ExprRef condition = expect(*e.args[1], Elem::Bool, "the condition of `goto`", scope);
-  if (condition && guard) {
-    auto both = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {guard, condition});
-    both->binary = BinaryOp::And;
-    condition = both;
-  }
+  if (condition && guard)
+    condition = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {guard, condition}, BinaryOp::And);
   checkGoto(*e.args[0], condition, stage, scope);
   checkGoto(*e.args[2], guard, stage, scope);
 }
