@@ -207,9 +207,8 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
   assignedIn(stmt.body, names);
   for (const std::string &name : names) {
     auto local = scope.locals.find(name);
-    const std::string &key =
-        local != scope.locals.end() && !local->second.variable.empty() ? local->second.variable : name;
-    if (scope.flows.count(key))
+    const auto *kept = local == scope.locals.end() ? nullptr : std::get_if<InField>(&local->second.binding);
+    if (const std::string &key = kept ? kept->field : name; scope.flows.count(key))
       changed.insert(key);
   }
   Flows first = scope.flows;

@@ -23,6 +23,19 @@ std::string elemName(Elem e) {
   return "";
 }
 
+std::optional<Elem> elemNamed(llvm::StringRef name) {
+  for (Elem e : {Elem::I32, Elem::F32, Elem::Bool, Elem::Token})
+    if (name == elemName(e))
+      return e;
+  return std::nullopt;
+}
+
+Type typeNamed(llvm::StringRef text) {
+  const bool seq = text.consume_back("[]");
+  const Elem elem = elemNamed(text).value_or(Elem::None);
+  return seq ? Type::sequence(Unbounded, elem) : Type::scalar(elem);
+}
+
 std::string Type::str() const {
   if (elem == Elem::None)
     return "[]";
@@ -199,9 +212,9 @@ static void narrow(const Expr &e, Range range, Scope &scope) {
   } else if (of.kind == Expr::LocalRead) {
     const Place &place = of.as<Place>();
     for (auto &[name, local] : scope.locals)
-      if (local.index == place.index && name == place.name) {
-        type = &local.type;
-        known = &local.range;
+      if (auto *value = std::get_if<Value>(&local.binding); value && local.index == place.index && name == place.name) {
+        type = &value->type;
+        known = &value->range;
       }
   } else if (of.kind == Expr::BinderRead) {
     known = &scope.binders[of.as<Place>().index].second;
