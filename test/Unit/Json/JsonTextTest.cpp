@@ -1,4 +1,4 @@
-#include "../../../lib/Checkpoint/JsonText.h"
+#include "megalith/Json/JsonText.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

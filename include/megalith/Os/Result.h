@@ -1,6 +1,6 @@
 //===- Result.h - A value or one error --------------------------*- C++ -*-===//
-#ifndef MEGALITH_CHECKPOINT_RESULT_H
-#define MEGALITH_CHECKPOINT_RESULT_H
+#ifndef MEGALITH_OS_RESULT_H
+#define MEGALITH_OS_RESULT_H
 
 #include <memory>
 #include <optional>
@@ -10,7 +10,7 @@
 namespace megalith {
 
 /// What was wrong with a file that a user gave.
-struct CheckpointError {
+struct FileError {
   /// Stable kebab-case id, for instance `safetensors-truncated`.
   std::string kind;
   /// One lower-case sentence without the location: what was found, what was
@@ -30,10 +30,10 @@ struct CheckpointError {
 /// Support, so that the runtime can link it without LLVM.
 template <class T> struct Result {
   std::optional<T> value;
-  CheckpointError error;
+  FileError error;
 
   Result(T v) : value(std::move(v)) {}
-  Result(CheckpointError e) : error(std::move(e)) {}
+  Result(FileError e) : error(std::move(e)) {}
 
   explicit operator bool() const { return value.has_value(); }
   T &operator*() { return *value; }

@@ -1,4 +1,4 @@
-#include "JsonText.h"
+#include "megalith/Json/JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <charconv>

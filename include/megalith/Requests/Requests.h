@@ -1,8 +1,8 @@
 //===- Requests.h - The requests of a run -----------------------*- C++ -*-===//
-#ifndef MEGALITH_CHECKPOINT_REQUESTS_H
-#define MEGALITH_CHECKPOINT_REQUESTS_H
+#ifndef MEGALITH_REQUESTS_REQUESTS_H
+#define MEGALITH_REQUESTS_REQUESTS_H
 
-#include "megalith/Checkpoint/Result.h"
+#include "megalith/Os/Result.h"
 #include "megalith/Request.h"
 #include <cstdint>
 #include <string>

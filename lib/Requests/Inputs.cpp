@@ -1,5 +1,5 @@
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/JsonValue.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Json/JsonValue.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <bit>

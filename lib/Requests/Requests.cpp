@@ -1,8 +1,8 @@
-#include "megalith/Checkpoint/Requests.h"
-#include "JsonText.h"
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/JsonView.h"
+#include "megalith/Requests/Requests.h"
+#include "megalith/Json/JsonText.h"
+#include "megalith/Json/JsonView.h"
+#include "megalith/Requests/HostEvents.h"
+#include "megalith/Requests/Inputs.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <cmath>
@@ -27,22 +27,22 @@ public:
     Out.line = line;
   }
 
-  std::optional<CheckpointError> read();
-  CheckpointError fail(const char *kind, std::string message, const char *key = nullptr) const {
+  std::optional<FileError> read();
+  FileError fail(const char *kind, std::string message, const char *key = nullptr) const {
     return {kind, std::move(message), File, Out.line, key ? columnOfMember(Text, key) : 1};
   }
 
   Request Out;
 
 private:
-  std::optional<CheckpointError> readId();
-  std::optional<CheckpointError> readPrompt();
-  std::optional<CheckpointError> readBudgetAndPriority();
-  std::optional<CheckpointError> readEnds();
-  std::optional<CheckpointError> readInputValues();
-  std::optional<CheckpointError> readSampling();
-  std::optional<CheckpointError> readTimes();
-  std::optional<CheckpointError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
+  std::optional<FileError> readId();
+  std::optional<FileError> readPrompt();
+  std::optional<FileError> readBudgetAndPriority();
+  std::optional<FileError> readEnds();
+  std::optional<FileError> readInputValues();
+  std::optional<FileError> readSampling();
+  std::optional<FileError> readTimes();
+  std::optional<FileError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
   std::string shownId() const { return text::printable(Out.id.text, 120); }
 
@@ -55,7 +55,7 @@ private:
 /// Calls `each(row, line)` for every line that is not blank, with its number from
 /// 1, until it returns an error.
 template <class Each>
-std::optional<CheckpointError> eachLine(std::string_view text, const std::string &file, const char *kind, Each each) {
+std::optional<FileError> eachLine(std::string_view text, const std::string &file, const char *kind, Each each) {
   constexpr std::string_view byteOrderMark = "\xef\xbb\xbf";
   size_t begin = text.starts_with(byteOrderMark) ? byteOrderMark.size() : 0;
   for (unsigned line = 1; !text.empty(); ++line, begin = 0) {
@@ -63,7 +63,7 @@ std::optional<CheckpointError> eachLine(std::string_view text, const std::string
     const std::string_view row = text.substr(0, newline);
     text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
     if (row.size() > MaxRequestLineBytes)
-      return CheckpointError{
+      return FileError{
           kind,
           fmt::format("the line has {} bytes, more than the {} that one may have", row.size(), MaxRequestLineBytes),
           file, line, 1};
@@ -76,9 +76,9 @@ std::optional<CheckpointError> eachLine(std::string_view text, const std::string
 
 } // namespace
 
-std::optional<CheckpointError> LineReader::read() {
+std::optional<FileError> LineReader::read() {
   if (auto problem = parseJson(Text, Object)) {
-    CheckpointError error = fail("request-syntax", fmt::format("not valid JSON: {}", problem->message));
+    FileError error = fail("request-syntax", fmt::format("not valid JSON: {}", problem->message));
     error.column = problem->column;
     return error;
   }
@@ -105,7 +105,7 @@ std::optional<CheckpointError> LineReader::read() {
   return readEnds();
 }
 
-std::optional<CheckpointError> LineReader::readId() {
+std::optional<FileError> LineReader::readId() {
   auto found = Object.find("id");
   if (found == Object.end())
     return fail("request-key", "the request has no `id`");
@@ -118,7 +118,7 @@ std::optional<CheckpointError> LineReader::readId() {
   return std::nullopt;
 }
 
-std::optional<CheckpointError> LineReader::readTokens(const char *key, const json &list, std::vector<int32_t> &out) {
+std::optional<FileError> LineReader::readTokens(const char *key, const json &list, std::vector<int32_t> &out) {
   for (const json &token : list) {
     if (!token.is_number_integer())
       return fail("request-key",
@@ -138,7 +138,7 @@ std::optional<CheckpointError> LineReader::readTokens(const char *key, const jso
   return std::nullopt;
 }
 
-std::optional<CheckpointError> LineReader::readPrompt() {
+std::optional<FileError> LineReader::readPrompt() {
   auto tokens = Object.find("tokens"), text = Object.find("text");
   bool hasTokens = tokens != Object.end(), hasText = text != Object.end();
   if (hasTokens == hasText)
@@ -183,7 +183,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
   return std::nullopt;
 }
 
-std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
+std::optional<FileError> LineReader::readBudgetAndPriority() {
   auto budget = Object.find("max_new_tokens");
   if (budget == Object.end())
     return fail("request-key", fmt::format("request `{}` has no `max_new_tokens`", shownId()));
@@ -213,7 +213,7 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
   return std::nullopt;
 }
 
-std::optional<CheckpointError> LineReader::readSampling() {
+std::optional<FileError> LineReader::readSampling() {
   const auto given = Object.find("sampling");
   if (given == Object.end())
     return std::nullopt;
@@ -250,7 +250,7 @@ std::optional<CheckpointError> LineReader::readSampling() {
   return std::nullopt;
 }
 
-std::optional<CheckpointError> LineReader::readTimes() {
+std::optional<FileError> LineReader::readTimes() {
   const auto wrong = [&](const char *key, const std::string &what) {
     return fail(
         "request-time",
@@ -260,7 +260,7 @@ std::optional<CheckpointError> LineReader::readTimes() {
     return number && *number >= 0 && *number <= INT32_MAX;
   };
   // {"tick": 3} or {"ms": 20}
-  const auto when = [&](const char *key, auto &into) -> std::optional<CheckpointError> {
+  const auto when = [&](const char *key, auto &into) -> std::optional<FileError> {
     const auto given = Object.find(key);
     if (given == Object.end())
       return std::nullopt;
@@ -299,7 +299,7 @@ std::string megalith::whyNot(const Sampling &s) {
   return "";
 }
 
-std::optional<CheckpointError> LineReader::readEnds() {
+std::optional<FileError> LineReader::readEnds() {
   if (auto eos = Object.find("eos"); eos != Object.end())
     if (auto error = readTokens("eos", eos->is_array() ? *eos : json::array({*eos}), Out.eos.emplace()))
       return error;
@@ -335,7 +335,7 @@ std::string megalith::whyNot(const std::vector<std::vector<int32_t>> &stop) {
   return "";
 }
 
-std::optional<CheckpointError> LineReader::readInputValues() {
+std::optional<FileError> LineReader::readInputValues() {
   const auto inputs = Object.find("inputs");
   const bool given = inputs != Object.end();
   if (given && !inputs->is_object())
@@ -355,8 +355,8 @@ Result<std::vector<Request>> megalith::parseRequests(std::string_view text, cons
                                                      const std::string &file) {
   std::vector<Request> result;
   std::unordered_map<std::string, size_t> known; // by the text of the id
-  auto error = eachLine(
-      text, file, "request-syntax", [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+  auto error =
+      eachLine(text, file, "request-syntax", [&](std::string_view row, unsigned line) -> std::optional<FileError> {
         LineReader reader(row, options, file, line);
         if (result.size() == options.most)
           return reader.fail("request-count", fmt::format("a run has at most {} requests; give the "
@@ -401,8 +401,8 @@ public:
 
   /// Calls `each(object, number of the request)`, which may throw JsonWrong.
   template <class Each>
-  std::optional<CheckpointError> read(std::string_view text, std::initializer_list<std::string_view> keys, Each each) {
-    return eachLine(text, File, Kind, [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+  std::optional<FileError> read(std::string_view text, std::initializer_list<std::string_view> keys, Each each) {
+    return eachLine(text, File, Kind, [&](std::string_view row, unsigned line) -> std::optional<FileError> {
       try {
         json value;
         parseJsonText(row, value);
@@ -412,7 +412,7 @@ public:
         return std::nullopt;
       } catch (const JsonWrong &problem) {
         const unsigned column = problem.column ? problem.column : columnOfMember(row, problem.member);
-        return CheckpointError{Kind, problem.message, File, line, column};
+        return FileError{Kind, problem.message, File, line, column};
       }
     });
   }
@@ -453,8 +453,8 @@ Result<std::vector<Request>> megalith::parseArrivals(std::string_view text, std:
                    [](const Request &a, const Request &b) { return a.arrives < b.arrives; });
   for (size_t i = 0; i < requests.size(); ++i)
     if (const std::string problem = whyNotThen(requests, i); !problem.empty())
-      return CheckpointError{"arrivals-file",
-                             fmt::format("request `{}`: {}", text::printable(requests[i].id.text, 120), problem), file};
+      return FileError{"arrivals-file",
+                       fmt::format("request `{}`: {}", text::printable(requests[i].id.text, 120), problem), file};
   return requests;
 }
 

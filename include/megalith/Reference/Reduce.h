@@ -3,8 +3,8 @@
 // The reducers of IR/Reducers.def on a whole row, in the arithmetic of device/Sampling.h: what the reference executor
 // gives, and by what a replay checks the values of others. docs/ir.md says what they are.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_CHECKPOINT_REDUCE_H
-#define MEGALITH_CHECKPOINT_REDUCE_H
+#ifndef MEGALITH_REFERENCE_REDUCE_H
+#define MEGALITH_REFERENCE_REDUCE_H
 
 #include <cstdint>
 #include <span>

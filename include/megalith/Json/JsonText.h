@@ -1,8 +1,8 @@
 //===- JsonText.h - JSON with positions ---------------*- C++ -*-===//
-#ifndef MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
-#define MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
+#ifndef MEGALITH_JSON_JSONTEXT_H
+#define MEGALITH_JSON_JSONTEXT_H
 
-#include "megalith/Checkpoint/JsonValue.h"
+#include "megalith/Json/JsonValue.h"
 #include <cstdint>
 #include <map>
 #include <optional>

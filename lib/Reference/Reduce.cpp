@@ -1,4 +1,4 @@
-#include "megalith/Checkpoint/Reduce.h"
+#include "megalith/Reference/Reduce.h"
 #include "device/Exact.h"
 #include "device/Sampling.h"
 #include <algorithm>

@@ -3,10 +3,10 @@
 // An executor that replays a trace computes its own logits and goes on with the
 // results of the trace (docs/trace.md). The check is the same for every executor.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_CHECKPOINT_REPLAY_H
-#define MEGALITH_CHECKPOINT_REPLAY_H
+#ifndef MEGALITH_REQUESTS_REPLAY_H
+#define MEGALITH_REQUESTS_REPLAY_H
 
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include <functional>
 #include <span>
 

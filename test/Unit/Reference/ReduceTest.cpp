@@ -1,5 +1,5 @@
 //===- ReduceTest.cpp - what reducers make of a row -----------------------===//
-#include "megalith/Checkpoint/Reduce.h"
+#include "megalith/Reference/Reduce.h"
 #include "device/Exact.h"
 #include "device/Sampling.h"
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace megalith;
 
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
+constexpr float unlimited = std::numeric_limits<float>::infinity();
 
 float one(const RowReduction &with, const std::vector<float> &logits) {
   return std::bit_cast<float>(reduceRow(with, logits).at(0));
@@ -73,7 +73,7 @@ double deviation(const std::vector<int> &counts, const std::vector<double> &p) {
 }
 
 TEST(ReduceTest, ValuesOfARow) {
-  const std::vector<float> row = {1.0f, 3.0f, 2.0f, 3.0f, -infinite};
+  const std::vector<float> row = {1.0f, 3.0f, 2.0f, 3.0f, -unlimited};
   EXPECT_EQ(reduceRow(reducer("argmax"), row), (std::vector<int32_t>{1}));
   const double sum = std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0);
   EXPECT_NEAR(one(reducer("max_prob"), row), std::exp(3.0) / sum, 1e-6);
@@ -141,7 +141,7 @@ TEST(ReduceTest, SettingsLeaveTheTokensThatTheyShould) {
 }
 
 TEST(ReduceTest, LogitsWithoutBounds) {
-  const std::vector<float> high = {1.0f, infinite, infinite, 0.0f}, low(4, -infinite);
+  const std::vector<float> high = {1.0f, unlimited, unlimited, 0.0f}, low(4, -unlimited);
   EXPECT_EQ(one(reducer("max_prob"), high), 0.5f);
   EXPECT_EQ(one(reducer("max_prob"), low), 0.25f);
   EXPECT_EQ(tokensLeft(reducer("sample", 1, 0, 0.9f), high), (std::vector<int32_t>{1, 2}));

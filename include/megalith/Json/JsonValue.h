@@ -1,6 +1,6 @@
 //===- JsonValue.h - values of JSON files, read with care -------*- C++ -*-===//
-#ifndef MEGALITH_CHECKPOINT_JSONVALUE_H
-#define MEGALITH_CHECKPOINT_JSONVALUE_H
+#ifndef MEGALITH_JSON_JSONVALUE_H
+#define MEGALITH_JSON_JSONVALUE_H
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

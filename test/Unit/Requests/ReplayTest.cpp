@@ -1,4 +1,4 @@
-#include "megalith/Checkpoint/Replay.h"
+#include "megalith/Requests/Replay.h"
 #include <cmath>
 #include <gtest/gtest.h>
 

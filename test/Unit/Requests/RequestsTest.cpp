@@ -1,6 +1,6 @@
-#include "megalith/Checkpoint/Requests.h"
+#include "megalith/Requests/Requests.h"
 #include "../Terminal.h"
-#include "megalith/Checkpoint/Inputs.h"
+#include "megalith/Requests/Inputs.h"
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

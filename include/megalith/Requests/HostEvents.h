@@ -3,10 +3,10 @@
 // Requests may arrive and be cancelled while a run goes on. What happens when is known before the run, from the
 // requests or from the trace of another run, so that executors can be compared.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_CHECKPOINT_HOSTEVENTS_H
-#define MEGALITH_CHECKPOINT_HOSTEVENTS_H
+#ifndef MEGALITH_REQUESTS_HOSTEVENTS_H
+#define MEGALITH_REQUESTS_HOSTEVENTS_H
 
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include <optional>
 #include <string>
 #include <vector>

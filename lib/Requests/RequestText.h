@@ -1,6 +1,6 @@
 //===- RequestText.h - what a request brings, as JSON -----------*- C++ -*-===//
-#ifndef MEGALITH_LIB_CHECKPOINT_REQUESTTEXT_H
-#define MEGALITH_LIB_CHECKPOINT_REQUESTTEXT_H
+#ifndef MEGALITH_LIB_REQUESTS_REQUESTTEXT_H
+#define MEGALITH_LIB_REQUESTS_REQUESTTEXT_H
 
 #include "megalith/Request.h"
 #include <nlohmann/json.hpp>

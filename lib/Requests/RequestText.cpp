@@ -1,5 +1,5 @@
 #include "RequestText.h"
-#include "megalith/Checkpoint/Requests.h"
+#include "megalith/Requests/Requests.h"
 #include "megalith/Text/Json.h"
 #include <cstdlib>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include "RequestText.h"
-#include "megalith/Checkpoint/JsonValue.h"
-#include "megalith/Checkpoint/JsonView.h"
+#include "megalith/Json/JsonValue.h"
+#include "megalith/Json/JsonView.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
@@ -146,7 +146,7 @@ std::string megalith::formatTrace(const Trace &trace) {
 Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
   const std::string why = os::writeFile(path, formatTrace(trace));
   if (!why.empty())
-    return CheckpointError{"trace-write", fmt::format("cannot write the trace: {}", why), path};
+    return FileError{"trace-write", fmt::format("cannot write the trace: {}", why), path};
   return true;
 }
 
@@ -363,8 +363,7 @@ Result<Trace> megalith::parseTrace(std::string_view text, const std::string &fil
     text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
     ++line;
     if (ended)
-      return CheckpointError{"trace-end", "the line with the results is the last one; nothing may follow it", file,
-                             line, 1};
+      return FileError{"trace-end", "the line with the results is the last one; nothing may follow it", file, line, 1};
     bool parsed = false;
     try {
       json value;
@@ -373,15 +372,15 @@ Result<Trace> megalith::parseTrace(std::string_view text, const std::string &fil
       ended = readLine(value, line == 1, trace);
     } catch (const JsonWrong &problem) {
       if (!parsed)
-        return CheckpointError{"trace-syntax", problem.message, file, line, problem.column};
-      return CheckpointError{"trace-key", problem.message, file, line, columnOfMember(current, problem.member)};
+        return FileError{"trace-syntax", problem.message, file, line, problem.column};
+      return FileError{"trace-key", problem.message, file, line, columnOfMember(current, problem.member)};
     }
   }
   if (!ended)
-    return CheckpointError{"trace-end", "the file ends before the line with the results", file, line};
+    return FileError{"trace-end", "the file ends before the line with the results", file, line};
   size_t tick = 0;
   if (std::string problem = unknownRequest(trace, tick); !problem.empty())
-    return CheckpointError{"trace-key", problem, file, static_cast<unsigned>(tick + 2), 1};
+    return FileError{"trace-key", problem, file, static_cast<unsigned>(tick + 2), 1};
   return trace;
 }
 

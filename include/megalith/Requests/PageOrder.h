@@ -1,6 +1,6 @@
 //===- PageOrder.h - the order of a pool's free list ------------*- C++ -*-===//
-#ifndef MEGALITH_CHECKPOINT_PAGEORDER_H
-#define MEGALITH_CHECKPOINT_PAGEORDER_H
+#ifndef MEGALITH_REQUESTS_PAGEORDER_H
+#define MEGALITH_REQUESTS_PAGEORDER_H
 
 #include <cstdint>
 #include <numeric>

@@ -1,6 +1,6 @@
 //===- Inputs.h - the values of a request's inputs --------------*- C++ -*-===//
-#ifndef MEGALITH_CHECKPOINT_INPUTS_H
-#define MEGALITH_CHECKPOINT_INPUTS_H
+#ifndef MEGALITH_REQUESTS_INPUTS_H
+#define MEGALITH_REQUESTS_INPUTS_H
 
 #include "megalith/Request.h"
 #include <cstdint>

@@ -4,8 +4,8 @@
 // exceptions whose text speaks of its types. These take integers in a range and
 // nothing else in their place, and say which member is wrong and how.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_CHECKPOINT_JSONVIEW_H
-#define MEGALITH_CHECKPOINT_JSONVIEW_H
+#ifndef MEGALITH_JSON_JSONVIEW_H
+#define MEGALITH_JSON_JSONVIEW_H
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,4 +1,4 @@
-#include "megalith/Checkpoint/HostEvents.h"
+#include "megalith/Requests/HostEvents.h"
 #include <algorithm>
 #include <fmt/format.h>
 

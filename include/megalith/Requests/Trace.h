@@ -4,11 +4,11 @@
 // describes the file. Plain structs, so that the runtime can use them without
 // the compiler.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_CHECKPOINT_TRACE_H
-#define MEGALITH_CHECKPOINT_TRACE_H
+#ifndef MEGALITH_REQUESTS_TRACE_H
+#define MEGALITH_REQUESTS_TRACE_H
 
-#include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
+#include "megalith/Os/Result.h"
 #include "megalith/Request.h"
 #include <array>
 #include <map>

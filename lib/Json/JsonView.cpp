@@ -1,5 +1,5 @@
-#include "megalith/Checkpoint/JsonView.h"
-#include "JsonText.h"
+#include "megalith/Json/JsonView.h"
+#include "megalith/Json/JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <fmt/format.h>
