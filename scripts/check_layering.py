@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
+SHARED_MEMORY = "device/SharedMemory.h"
 REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
@@ -40,7 +41,7 @@ ALLOWED = {
     "IR": ["Support", "Text", REQUEST],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text", EXACT],
-    "Plan": ["IR", "Support", "Text", SHAPE],
+    "Plan": ["IR", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Os", "Support", "Text", REQUEST, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
@@ -93,7 +94,7 @@ def target_of(path, name):
         return folder_of(path)
     if name.startswith("llvm/"):
         return "llvm"
-    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
+    if name in (ABI, SHAPE, SHARED_MEMORY, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
         return name
     if name.startswith("runtime/") and (root / name).is_file():
         return "runtime"

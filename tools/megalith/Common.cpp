@@ -1,8 +1,9 @@
-#include "Options.h"
+#include "Common.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
@@ -42,12 +43,6 @@ static std::string identity(const std::string &path) {
   return fmt::format("{}:{}:{}", id.getDevice(), id.getFile(), path::filename(path).str());
 }
 
-std::vector<NamedFile> readFiles(std::vector<NamedFile> named, const std::vector<std::string> &cuFiles) {
-  for (const std::string &file : cuFiles)
-    named.push_back({"--cu", file});
-  return named;
-}
-
 bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags) {
   std::vector<NamedFile> known = inputs;
   bool good = true;
@@ -58,11 +53,10 @@ bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<Named
     const std::string own = identity(output.path);
     for (size_t i = 0; i < known.size() && !own.empty(); ++i)
       if (!known[i].path.empty() && identity(known[i].path) == own) {
-        diags.report(Diag::BadOption, {}, output.option + " " + output.path,
-                     i < inputs.size()
-                         ? fmt::format("this file is read ({}), and would be overwritten", known[i].option)
-                         : fmt::format("`{}` writes the same file", known[i].option));
-        good = false;
+        good = badOption(diags, output.option + " " + output.path,
+                         i < inputs.size()
+                             ? fmt::format("this file is read ({}), and would be overwritten", known[i].option)
+                             : fmt::format("`{}` writes the same file", known[i].option));
         break;
       }
     known.push_back(output);
@@ -91,5 +85,44 @@ bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &dia
     diags.report(Diag::CannotWriteFile, {}, path, why);
   return why.empty();
 }
+
+std::optional<Results> runAll(const Kernel &kernel, const SessionOptions &options, const std::vector<Request> &requests,
+                              Diagnostics &diags) {
+  auto session = Session::open(kernel, options);
+  if (!got(session, diags))
+    return std::nullopt;
+  for (const Request &request : requests)
+    if (!got(session->submit(request), diags))
+      return std::nullopt;
+  auto results = session->run();
+  if (!got(results, diags))
+    return std::nullopt;
+  return std::move(*results);
+}
+
+std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags) {
+  auto program = Program::compile(options);
+  if (!got(program, diags))
+    return std::nullopt;
+  diags.adopt(program->messages());
+  return std::move(*program);
+}
+
+void reportAccepted(const Program &program, Diagnostics &diags) {
+  for (const std::string &name : program.accepted())
+    diags.report(Diag::AcceptedOnWord, {}, name);
+}
+
+void showProgress(const std::string &text) {
+  static const char *const kind = std::getenv("TERM");
+  static const bool terminal = llvm::sys::Process::StandardErrIsDisplayed() && kind && llvm::StringRef(kind) != "dumb";
+  if (!terminal)
+    return;
+  // Of a line that goes on below only the last one would be taken away.
+  const unsigned columns = llvm::sys::Process::StandardErrColumns();
+  llvm::errs() << "\r\x1b[2K" << (columns > 8 && text.size() >= columns ? text::printable(text, columns - 4) : text);
+}
+
+void clearProgress() { showProgress(""); }
 
 } // namespace megalith::tool
