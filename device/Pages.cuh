@@ -175,11 +175,8 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
 };
 
 // What stands behind abi::HostSide.
-__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
-}
 __device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
-  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
+  return reinterpret_cast<abi::Arrival *>(p.host + 1);
 }
 __device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
   return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
