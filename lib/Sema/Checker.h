@@ -98,6 +98,10 @@ struct Inferred {
   std::vector<const ast::StageDecl *> setBy;
 };
 
+struct Builtin;
+struct Parameter;
+struct Arguments;
+
 class Checker {
 public:
   Checker(const ast::PipelineFile &in, const std::vector<ModelFacts> &facts,
@@ -227,30 +231,35 @@ private:
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
   bool checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
-  ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
-  ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkMath(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkFollow(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkTree(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
-  ExprRef checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most);
+  bool mayCall(const Builtin &f, const ast::Expr &e, const Scope &scope);
+  bool match(Arguments &args);
+  bool take(Arguments &args, Scope &scope);
+  ExprRef taken(const ast::Expr &e, const Parameter &p, Arguments &args, const std::string &what, Scope &scope);
+  ExprRef checkFunction(const Builtin &f, const ast::Expr &e, Scope &scope);
+  ExprRef checkLen(const Arguments &args, Scope &scope);
+  ExprRef checkMinMax(const Arguments &args, Scope &scope);
+  ExprRef checkClamp(const Arguments &args, Scope &scope);
+  ExprRef checkCast(const Arguments &args, Scope &scope);
+  ExprRef checkTiers(const Arguments &args, Scope &scope);
+  ExprRef checkNgram(const Arguments &args, Scope &scope);
+  ExprRef checkFollow(const Arguments &args, Scope &scope);
+  ExprRef checkTree(const Arguments &args, Scope &scope);
+  ExprRef checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope);
+  ExprRef checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most);
   /// The bounds of `a..b`, and how many numbers it has at most. False after a report.
   bool checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
                   ExprRef &high, int64_t &most);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
-  ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkAppend(Arguments &args, Scope &scope);
 
   // Reducers.cpp
   /// A reducer that stands among its call's, once.
   ExprRef reducedBy(Reduction r, const ExprRef &call, SourceLoc loc);
   ExprRef namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e);
   ExprRef partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc);
-  ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);
+  ExprRef checkReducer(Arguments &args, Scope &scope);
+  bool takeSettings(const Arguments &args, Reduction &into);
   bool checkSetting(const Expr &v, const std::string &name, const std::string &reducer);
-  bool takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope);
   /// Whether it has the same value at the call, which stands before.
   bool knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
                    const Scope &scope);
@@ -262,7 +271,6 @@ private:
   ExprRef passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope);
   ExprRef checkKept(const ast::Expr &e, const std::string &what, Scope &scope);
   bool checkKeptVocab(const CheckedField &field, const Expr &call);
-  ExprRef checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Errors.cpp: one mistake, one error
   /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.

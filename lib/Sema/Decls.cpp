@@ -10,7 +10,7 @@ bool reservedWord(llvm::StringRef name) {
   if (name == Word)                                                                                                    \
     return true;
 #define PREDEFINED(Id, Name, Type, Values, Operation, Text) WORD(Name)
-#define FUNCTION(Id, Name, Params, Operation, Result, Text) WORD(Name)
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) WORD(Name)
 #include "megalith/Sema/Builtins.def"
   return false;
 }

@@ -4,6 +4,7 @@
 // call's results: the call computes what is read of it, and nothing else. So what a reducer is given must be known
 // before the pass, though the reducer may stand far below its call.
 //===----------------------------------------------------------------------===//
+#include "Builtins.h"
 #include "Checker.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -102,16 +103,6 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
                       [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
 }
 
-bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope) {
-  if (!arg)
-    return true;
-  ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
-  if (!v || !checkSetting(*v, name, into.name))
-    return false;
-  into.with.push_back({name, v});
-  return true;
-}
-
 /// A setting is one that a request may have, as far as it is known here.
 bool Checker::checkSetting(const Expr &v, const std::string &name, const std::string &reducer) {
   const auto c = evaluate(v);
@@ -155,9 +146,9 @@ void takeRowBounds(const Expr &rows, Reduction &into) {
     }
 }
 
-/// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
-bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope) {
-  const ast::Expr *all = args[first];
+/// `sampling`, or the settings by name.
+bool Checker::takeSettings(const Arguments &args, Reduction &into) {
+  const ast::Expr *all = args.writtenFor("sampling");
   if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
     diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
                  "`sampling`, the request's settings; write others by name: `temperature=0.7`");
@@ -166,12 +157,11 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
     return false;
   }
   bool good = true;
-  for (size_t i = 0; i < std::size(settingNames); ++i) {
-    const char *name = settingNames[i];
+  for (const char *name : settingNames) {
     const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
-    const ast::Expr *own = args[args.size() - std::size(settingNames) + i];
-    if (own) {
-      good &= takeOperand(own, name, elem, into, scope);
+    if (const ExprRef own = args.valueOf(name)) {
+      good &= checkSetting(*own, name, into.name);
+      into.with.push_back({name, own});
     } else if (all) {
       into.with.push_back({name, make(Expr::Sampling, Type::scalar(elem), all->loc, {}, Name{name})});
     }
@@ -179,17 +169,18 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
   return good;
 }
 
-ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                              Scope &scope) {
-  ExprRef logits = check(*args[0], scope);
+ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
+  const Function f = args.of.id;
+  const ast::Expr &e = args.call, &read = *args.written[0];
+  ExprRef logits = check(read, scope);
   if (!logits)
     return nullptr;
   const bool kept = logits->type.elem == Elem::Kept;
   if (logits->type.elem != Elem::Logits && !kept) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
+    diags.report(Diag::TypeMismatch, read.loc, fmt::format("the argument of {}", args.of.quoted),
                  "the logits of a model call", logits->type.str());
     if (f == Function::ArgMax && logits->type.seq)
-      noteRange(e.text, *args[0]);
+      noteRange(e.text, read);
     return nullptr;
   }
   if (kept && f == Function::ArgMax) { // the field has them
@@ -197,19 +188,22 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     tokens->type.elem = Elem::Token;
     return tokens;
   }
-  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callIn(logits);
+  const ExprRef call = kept ? passForKept(e.text, read.loc, scope) : callIn(logits);
   if (!call)
     return nullptr;
   if (callOf(*call).keepNone) {
-    diags.report(Diag::KeepNoneReduced, args[0]->loc);
+    diags.report(Diag::KeepNoneReduced, read.loc);
     return nullptr;
   }
+  // No effects: they would happen before the pass.
+  Scope inner = scope;
+  inner.noCalls = inner.noEffects = "what a reducer is given";
+  bool good = take(args, inner);
   Reduction r;
   r.name = e.text;
-  r.of = logits->kind == Expr::LogitRows ? logits->as<Bounds>().result : "";
   r.loc = e.loc;
+  r.n = args.count;
   int64_t rows = logits->type.capacity;
-  bool good = true;
   // What it reads, then what it is given, in the order of the IR's operands.
   if (kept) {
     rows = std::min(rows, call->type.capacity);
@@ -219,68 +213,34 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
       takeRowBounds(*logits, r);
     r.with.push_back({"kept", field});
   }
-  if (logits->kind == Expr::LogitRows)
+  if (logits->kind == Expr::LogitRows) {
+    r.of = logits->as<Bounds>().result;
     takeRowBounds(*logits, r);
-  // No effects: they would happen before the pass.
-  Scope inner = scope;
-  inner.noCalls = inner.noEffects = "what a reducer is given";
-  const auto count = [&](const ast::Expr *arg) {
-    ExprRef n = expect(*arg, Elem::I32, fmt::format("argument `n` of `{}`", e.text), inner);
-    const auto c = n ? constant(*n, fmt::format("argument `n` of `{}`", e.text)) : std::nullopt;
-    if (c && (c->intValue < 1 || c->intValue > 64))
-      diags.report(Diag::BadArgument, arg->loc, "n", e.text, fmt::format("from 1 to 64, is {}", c->intValue));
-    else if (c)
-      r.n = c->intValue;
-    return r.n > 0;
-  };
-  Elem elem = Elem::F32;
-  switch (f) {
-  case Function::ArgMax:
-    elem = Elem::Token;
-    break;
-  case Function::Sample:
-    elem = Elem::Token;
-    good &= takeSettings(args, 1, r, inner);
-    good &= takeOperand(args[2], "noise", Elem::I32, r, inner);
-    good &= takeOperand(args[3], "ahead", Elem::I32, r, inner);
-    good &= !args[4] || count(args[4]);
-    if (args[5]) {
-      const ExprRef field = checkKept(*args[5], "argument `minus` of `sample`", inner);
-      good &= field && passForKept(e.text, args[5]->loc, scope);
-      if (field) {
-        r.minus = field->name();
-        r.with.push_back({"minus", field});
-      }
-    }
-    break;
-  case Function::Prob: {
-    ExprRef tokens = value(*args[1], inner);
-    if (tokens && !(tokens->type.seq && tokens->type.elem == Elem::Token)) {
-      diags.report(Diag::TypeMismatch, args[1]->loc, "argument `tokens` of `prob`", "a sequence of tokens",
-                   tokens->type.str());
-      tokens = nullptr;
-    }
-    good &= tokens != nullptr;
-    if (tokens) {
-      rows = std::min(rows, tokens->type.capacity);
-      r.with.push_back({"tokens", tokens});
-    }
-    good &= takeSettings(args, 2, r, inner);
-    break;
   }
-  case Function::TopK:
-    elem = Elem::Token;
-    good &= count(args[1]);
-    good &= takeSettings(args, 2, r, inner);
-    break;
-  default:
-    good &= takeSettings(args, 1, r, inner);
+  const auto give = [&](const char *name) {
+    if (const ExprRef v = args.valueOf(name))
+      r.with.push_back({name, v});
+  };
+  give("tokens");
+  if (const ExprRef tokens = args.valueOf("tokens"))
+    rows = std::min(rows, tokens->type.capacity);
+  good &= takeSettings(args, r);
+  give("noise");
+  give("ahead");
+  if (const ast::Expr *minus = args.writtenFor("minus")) {
+    const ExprRef field = checkKept(*minus, "argument `minus` of `sample`", inner);
+    good &= field && passForKept(e.text, minus->loc, scope);
+    if (field) {
+      r.minus = field->name();
+      r.with.push_back({"minus", field});
+    }
   }
   if (!good)
     return nullptr;
   for (const Operand &given : r.with)
     if (!knownAtCall(*given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;
+  const Elem elem = f == Function::TopK ? Elem::Token : typeNamed(args.of.result).elem;
   r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
   if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
     return nullptr;
@@ -361,22 +321,6 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
   }
   return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
               Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
-}
-
-ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
-  if (scope.kind == Scope::Params) {
-    diags.report(Diag::NotConstant, e.loc, "`uniform`");
-    return nullptr;
-  }
-  const char *names[] = {"position", "lane", "noise"};
-  std::vector<ExprRef> values;
-  for (size_t i = 0; i < 3; ++i) {
-    values.push_back(args[i] ? expect(*args[i], Elem::I32, fmt::format("argument `{}` of `uniform`", names[i]), scope)
-                             : intConst(0, e.loc));
-    if (!values.back())
-      return nullptr;
-  }
-  return make(Expr::Math, Type::scalar(Elem::F32), e.loc, values, Function::Uniform);
 }
 
 } // namespace megalith::sema
