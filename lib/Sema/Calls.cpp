@@ -13,7 +13,7 @@ struct FunctionInfo {
   Function id;
 };
 const FunctionInfo functions[] = {
-#define FUNCTION(Id, Name, Params, Result, Text) {Name, Params, "`" Name "`", Function::Id},
+#define FUNCTION(Id, Name, Params, Operation, Result, Text) {Name, Params, "`" Name "`", Function::Id},
 #include "megalith/Sema/Builtins.def"
 };
 
@@ -45,6 +45,12 @@ struct Parameters {
   }
 };
 } // namespace
+
+/// What the lesser or the greater one of two can be.
+static Range picked(Function f, Range a, Range b) {
+  return f == Function::Min ? Range{std::min(a.lo, b.lo), std::min(a.hi, b.hi)}
+                            : Range{std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+}
 
 ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
   if (isModel(e.text))
@@ -127,9 +133,8 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
     }
     if (s->kind == Expr::SeqConst || s->type.elem == Elem::None)
       return intConst(s->type.length(), e.loc);
-    auto v = make(Expr::SeqLen, Type::scalar(Elem::I32), e.loc, {s});
-    v->range = {0, std::min(s->type.length(), mostPositions())};
-    return v;
+    return make(Expr::SeqLen, Type::scalar(Elem::I32), e.loc, {s}, {},
+                {0, std::min(s->type.length(), mostPositions())});
   }
   case Function::Min:
   case Function::Max:
@@ -137,7 +142,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
   case Function::Ratio: {
     ExprRef a = expect(*args[0], Elem::I32, "the first argument of `ratio`", scope);
     ExprRef b = expect(*args[1], Elem::I32, "the second argument of `ratio`", scope);
-    return a && b ? make(Expr::Ratio, Type::scalar(Elem::F32), e.loc, {a, b}) : nullptr;
+    return a && b ? make(Expr::Math, Type::scalar(Elem::F32), e.loc, {a, b}, f) : nullptr;
   }
   case Function::Tiers:
     return checkTiers(args, e, scope);
@@ -192,16 +197,13 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
         noteCast(given, Elem::F32, *args[i]);
         return nullptr;
       }
-    auto v = make(Expr::Math, Type::scalar(Elem::F32), e.loc, values);
-    v->function = f;
-    return v;
+    return make(Expr::Math, Type::scalar(Elem::F32), e.loc, values, f);
   }
   switch (f) {
   case Function::Abs: {
     if (!wants(type.is(Elem::I32) || type.is(Elem::F32), "i32 or f32"))
       return nullptr;
-    auto v = make(Expr::Math, type, e.loc, values);
-    v->function = f;
+    auto v = make(Expr::Math, type, e.loc, values, f);
     if (const Range r = values[0]->range; type.is(Elem::I32) && r.lo > INT32_MIN)
       v->range = {r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0, std::max(-r.lo, r.hi)};
     return v;
@@ -211,11 +213,7 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
         !wants(values[0]->type.is(Elem::I32) || values[0]->type.is(Elem::F32), "i32 or f32"))
       return nullptr;
     const auto pick = [&](Function g, const ExprRef &a, const ExprRef &b) {
-      auto v = make(Expr::MinMax, a->type, e.loc, {a, b});
-      v->function = g;
-      v->range = g == Function::Min ? Range{std::min(a->range.lo, b->range.lo), std::min(a->range.hi, b->range.hi)}
-                                    : Range{std::max(a->range.lo, b->range.lo), std::max(a->range.hi, b->range.hi)};
-      return v;
+      return make(Expr::Math, a->type, e.loc, {a, b}, g, picked(g, a->range, b->range));
     };
     return pick(Function::Min, pick(Function::Max, values[0], values[1]), values[2]);
   }
@@ -232,10 +230,7 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
       return values[0];
     if (!wants(type.isScalar(), "f32, token or bool"))
       return nullptr;
-    auto v = make(Expr::Cast, Type::scalar(Elem::I32), e.loc, values);
-    if (type.is(Elem::Bool))
-      v->range = {0, 1};
-    return v;
+    return make(Expr::Cast, Type::scalar(Elem::I32), e.loc, values, {}, type.is(Elem::Bool) ? Range{0, 1} : Range());
   }
   }
 }
@@ -262,9 +257,8 @@ ExprRef Checker::checkFollow(const std::vector<const ast::Expr *> &args, const a
   }
   if (Scope inner = scope; !checkRounds(inner, most, "`follow`", e.loc))
     return nullptr;
-  auto v = make(Expr::Follow, Type::sequence(most, Elem::I32), e.loc, values);
-  v->range = {0, std::max<int64_t>(0, most - 1)};
-  return v;
+  return make(Expr::Math, Type::sequence(most, Elem::I32), e.loc, values, Function::Follow,
+              {0, std::max<int64_t>(0, most - 1)});
 }
 
 /// `t: tree(...)` makes two values, which are `t.rows` and `t.parents`.
@@ -280,7 +274,7 @@ ExprRef Checker::checkTree(const std::vector<const ast::Expr *> &args, const ast
     return nullptr;
   if (Scope inner = scope; !checkRounds(inner, most, "`tree`", e.loc))
     return nullptr;
-  return make(Expr::TreePart, type, e.loc, {last, table});
+  return make(Expr::TreeRows, type, e.loc, {last, table});
 }
 
 ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
@@ -291,7 +285,7 @@ ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &a
     return nullptr;
   // Written numbers take the type of the others, wherever they stand.
   for (const ExprRef &other : values)
-    if (!other->literal)
+    if (!isLiteral(*other))
       for (ExprRef &v : values)
         v = convert(v, other->type.elem);
   for (ExprRef &v : values) {
@@ -306,12 +300,8 @@ ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &a
   }
   Range range = values[0]->range;
   for (const ExprRef &v : values)
-    range = f == Function::Min ? Range{std::min(range.lo, v->range.lo), std::min(range.hi, v->range.hi)}
-                               : Range{std::max(range.lo, v->range.lo), std::max(range.hi, v->range.hi)};
-  auto v = make(Expr::MinMax, values[0]->type, e.loc, values);
-  v->function = f;
-  v->range = range;
-  return v;
+    range = picked(f, range, v->range);
+  return make(Expr::Math, values[0]->type, e.loc, values, f, range);
 }
 
 ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
@@ -366,7 +356,7 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
       }
     }
     items.push_back(threshold);
-    if (open && at && threshold->literal && x->range.lo >= at->intValue)
+    if (open && at && isLiteral(*threshold) && x->range.lo >= at->intValue)
       always = &items.back();
     items.push_back(v);
   }
@@ -380,9 +370,7 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
     }
     range = hull(range, items[i]->range);
   }
-  auto v = make(Expr::Tiers, items[2]->type, e.loc, items);
-  v->range = range;
-  return v;
+  return make(Expr::Tiers, items[2]->type, e.loc, items, {}, range);
 }
 
 ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
@@ -395,7 +383,7 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
   if (!s || !width || (args[3] && !from))
     return nullptr;
   constexpr int64_t mostNgram = 16;
-  int64_t ngram = 3;
+  Lookup lookup;
   ExprRef n;
   if (args[2]) {
     n = expect(*args[2], Elem::I32, "argument `ngram` of `ngram_lookup`", scope);
@@ -411,11 +399,10 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
                    fmt::format("at most {}; write `min(..., {})`", mostNgram, mostNgram));
       return nullptr;
     } else
-      ngram = std::max<int64_t>(1, range.hi);
+      lookup.ngram = std::max<int64_t>(1, range.hi);
     if (c)
       n = nullptr;
   }
-  int64_t matches = 0;
   if (args[4]) {
     ExprRef k = expect(*args[4], Elem::I32, "argument `matches` of `ngram_lookup`", scope);
     const auto c = k ? constant(*k, "argument `matches` of `ngram_lookup`") : std::nullopt;
@@ -426,22 +413,21 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
                    fmt::format("from 1 to 64, is {}", c->intValue));
       return nullptr;
     }
-    matches = c->intValue;
+    lookup.matches = c->intValue;
   }
   // It goes through the whole sequence.
   const ExprRef &searched = from ? from : s;
   if (Scope inner = scope;
-      (scope.rounds > 1 || matches) &&
+      (scope.rounds > 1 || lookup.matches) &&
       !checkRounds(inner, std::min(searched->type.capacity, mostPositions()), "`ngram_lookup`", e.loc))
     return nullptr;
   int64_t capacity = std::min(asLength(width->range.hi), searched->type.capacity);
-  const Type type = matches ? Type::tableOf(matches, capacity, Elem::Token) : Type::sequence(capacity);
-  if (matches && !hasRoom(capacity >= Unbounded ? Type::sequence(capacity) : type, "what `ngram_lookup` finds", e.loc))
+  const Type type = lookup.matches ? Type::tableOf(lookup.matches, capacity, Elem::Token) : Type::sequence(capacity);
+  if (lookup.matches &&
+      !hasRoom(capacity >= Unbounded ? Type::sequence(capacity) : type, "what `ngram_lookup` finds", e.loc))
     return nullptr;
-  auto v = make(Expr::NgramLookup, type, e.loc, {s, width, from, n});
-  v->ngram = ngram;
-  v->matches = matches;
-  v->pieces = matches ? 1 : searched->pieces;
+  auto v = make(Expr::NgramLookup, type, e.loc, {s, width, from, n}, lookup);
+  v->pieces = lookup.matches ? 1 : searched->pieces;
   return v;
 }
 
@@ -498,12 +484,8 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
                  declared.count(e.binder->text) ? declared[e.binder->text] : "a local");
     return nullptr;
   }
-  auto v = make(Expr::Over, Type::scalar(Elem::I32), e.loc, {low, high});
-  v->function = f;
-  v->index = inner.binders.size();
-  v->name = e.binder->text;
-  v->range = index;
-  v->rounds = most;
+  auto v = make(Expr::Over, Type::scalar(Elem::I32), e.loc, {low, high},
+                Through{f, {static_cast<int>(inner.binders.size()), e.binder->text}, most}, index);
   inner.binders.emplace_back(e.binder->text, index);
   ExprRef done = checkOver(f, v, e, scope, inner, most);
   return bounded ? done : nullptr;
@@ -650,7 +632,7 @@ bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, S
 /// The first constant that `e`, a token or a sequence of tokens, may give and that `good` does not hold for.
 template <class Good> static const Expr *wrongConstant(const Expr &e, Good good) {
   if (e.kind == Expr::Const)
-    return good(e.intValue) ? nullptr : &e;
+    return good(e.as<Number>().intValue) ? nullptr : &e;
   const bool gives = e.kind == Expr::Select || e.kind == Expr::SeqConcat || e.kind == Expr::SeqMake ||
                      e.kind == Expr::SeqConst || e.kind == Expr::Cast;
   if (!gives)
@@ -682,7 +664,7 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
   const int64_t vocab = first == facts.end() ? 0 : first->vocab;
   if (const Expr *wrong =
           wrongConstant(*s, [&](int64_t token) { return token >= 0 && (vocab == 0 || token < vocab); })) {
-    diags.report(Diag::AppendToken, wrong->loc, wrong->intValue,
+    diags.report(Diag::AppendToken, wrong->loc, wrong->as<Number>().intValue,
                  vocab == 0 ? "the vocabulary" : fmt::format("the vocabulary of `{}`", first->name),
                  vocab == 0 ? "has no negative tokens" : fmt::format("has the tokens 0 to {}", vocab - 1));
     return nullptr;
@@ -705,12 +687,11 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
 }
 
 /// What the rows of a call hang on, or what they see: `given`, of these names.
-bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names,
-                            const std::vector<ExprRef> &given) {
+bool Checker::checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given) {
   if (names.empty())
     return true;
   const ast::Name &name = *names[0];
-  const std::string what = fmt::format("argument `{}` of `{}`", name.text, call.name);
+  const std::string what = fmt::format("argument `{}` of `{}`", name.text, call.model);
   if (names.size() > 1) {
     diags.report(Diag::FreeRows, names[1]->loc, names[1]->text,
                  fmt::format("has no `{}=`: rows of a tree see their own paths", name.text));
@@ -723,7 +704,7 @@ bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &na
   if (name.text == "parents" && !call.draft) {
     diags.report(Diag::FreeRows, name.loc, name.text,
                  fmt::format("feeds drafts: give `kv=draft`, and say with `kv.{}.keep: n, path=p` which rows to keep",
-                             call.name));
+                             call.model));
     return false;
   }
   const bool alike = name.text == "visible" && given[0]->type.isScalar();
@@ -737,12 +718,12 @@ bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &na
   }
   const int64_t least = name.text == "visible" ? 1 : -1;
   if (v->range.hi < least) {
-    diags.report(Diag::BadArgument, v->loc, name.text, call.name,
+    diags.report(Diag::BadArgument, v->loc, name.text, call.model,
                  fmt::format("at least {}, is at most {}", least, v->range.hi));
     return false;
   }
-  call.member = name.text;
-  call.args.push_back(v);
+  call.rows = name.text;
+  given[0] = v;
   return true;
 }
 
@@ -761,8 +742,7 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments", e.args.size());
     return nullptr;
   }
-  auto call = make(Expr::ModelCall, {Elem::Logits, true, 0}, e.loc);
-  call->name = e.text;
+  Call call{.model = e.text};
   bool failed = false;
   std::vector<const ast::Name *> free; // `parents` or `visible`
   std::vector<ExprRef> rows;
@@ -778,20 +758,20 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       if (c && c->intValue < 1)
         diags.report(Diag::BadArgument, arg->loc, name.text, e.text, fmt::format("at least 1, is {}", c->intValue));
       else if (c)
-        (name.text == "chunk" ? call->chunk : call->most) = c->intValue;
+        (name.text == "chunk" ? call.chunk : call.most) = c->intValue;
     } else if (name.text == "keep") {
       if (word(*arg) != "none") {
         diags.report(Diag::BadArgument, arg->loc, "keep", e.text, "`none`");
         failed = true;
       }
-      call->keepNone = true;
+      call.keepNone = true;
     } else if (name.text == "kv") {
       if (word(*arg) != "draft" && word(*arg) != "commit") {
         diags.report(Diag::BadArgument, arg->loc, "kv", e.text, "`draft` or `commit`");
         diags.suggest(word(*arg), {"draft", "commit"});
         failed = true;
       }
-      call->draft = word(*arg) == "draft";
+      call.draft = word(*arg) == "draft";
     } else if (name.text == "parents" || name.text == "visible") {
       free.push_back(&name);
       rows.push_back(value(*arg, scope));
@@ -808,45 +788,43 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   }
   ExprRef fed = value(*e.args[0], scope);
   fed = as(fed, Type::sequence(0), fmt::format("what `{}` is fed", e.text), "a sequence such as `[x]`");
-  if (!fed || failed || !checkFreeRows(*call, free, rows))
+  if (!fed || failed || !checkFreeRows(call, free, rows))
     return nullptr;
   int64_t most = fed->type.capacity;
-  if (call->most && most <= call->most)
-    call->most = 0; // it never has more
-  if (call->most)
-    most = call->most;
-  if (call->chunk && call->draft) {
+  if (call.most && most <= call.most)
+    call.most = 0; // it never has more
+  if (call.most)
+    most = call.most;
+  if (call.chunk && call.draft) {
     diags.report(Diag::ChunkedDraft, e.loc);
     return nullptr;
   }
-  if (call->chunk && !call->keepNone) {
+  if (call.chunk && !call.keepNone) {
     // Other requests would decide what is read.
     diags.report(Diag::ChunkedLogits, e.loc);
     diags.note(
         fmt::format("how many rows of it one tick serves depends on the load. To read rows of many tokens, feed a "
                     "piece at a time: `{0}(tokens[kv.{0}.len:-1][:{1}])`",
-                    e.text, std::min(call->chunk, rowsPerPass())));
+                    e.text, std::min(call.chunk, rowsPerPass())));
     return nullptr;
   }
-  if (call->chunk)
-    most = std::min({most, call->chunk, rowsPerPass()});
+  if (call.chunk)
+    most = std::min({most, call.chunk, rowsPerPass()});
   if (most >= Unbounded) {
     diags.report(Diag::CallUnbounded, e.loc,
-                 call->keepNone ? "add `chunk=` or cut the tokens with a slice"
-                                : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
+                 call.keepNone ? "add `chunk=` or cut the tokens with a slice"
+                               : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
     noteBound(*fed);
     return nullptr;
   }
   if (most > rowsPerPass()) {
-    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass(), call->keepNone ? " or add `chunk=`" : "");
+    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass(), call.keepNone ? " or add `chunk=`" : "");
     noteBound(*fed);
     return nullptr;
   }
-  call->args.insert(call->args.begin(), fed);
-  call->type.capacity = most;
-  call->reductions = std::make_shared<Reductions>();
-  *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
-  scope.locally->changes.push_back("kv " + call->name);
+  rows.insert(rows.begin(), fed);
+  *call.reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
+  scope.locally->changes.push_back("kv " + call.model);
   // The stage waits here. What the fields are behind it is not for it to say. In a loop it still is how long they have
   // become: storing one checks it.
   for (const CheckedField &f : out.fields)
@@ -856,8 +834,8 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       else
         scope.flows.erase(flow);
     }
-  scope.call = call;
-  return call;
+  scope.call = make(Expr::ModelCall, {Elem::Logits, true, most}, e.loc, rows, std::move(call));
+  return scope.call;
 }
 
 } // namespace megalith::sema

@@ -28,21 +28,39 @@ struct Locals {
   std::vector<std::string> changes;
 };
 
+/// What a local stands for: nothing, for its value had an error and its uses stay silent,
+struct Broken {};
+/// a value of its own,
+struct Value {
+  Type type;
+  Range range;
+  int pieces = 1;
+  ExprRef constant = {}; ///< an i32 that is one: may be a token, too
+};
+/// what is read as if it stood there: rows of a call, what top_k gives, a list of constants (which may be tokens, too),
+struct Alias {
+  ExprRef of;
+};
+/// a field, which keeps it for a block further inside that changes it,
+struct InField {
+  std::string field;
+};
+/// or a tree, whose parts are two locals.
+struct Tree {
+  ExprRef rows, parents;
+};
+using Binding = std::variant<Broken, Value, Alias, InField, Tree>;
+
 /// What the body of a stage, a policy or a param may see and do.
 struct Scope {
   struct Local {
-    Type type;
-    Range range;
-    int pieces = 1;
     int index = 0;
-    ExprRef lazy;                    ///< it names logits: rows of a call
-    bool bad = false;                ///< its value had an error: uses stay silent
-    unsigned depth = 0;              ///< nesting of blocks where it was assigned
-    std::string variable = {};       ///< the field that keeps it, where a block further inside changes it
-    ExprRef list = nullptr;          ///< a list of constants: may be of tokens, too
-    ExprRef constant = nullptr;      ///< an i32 that is one: may be a token, too
-    std::vector<ExprRef> parts = {}; ///< of a tree; they are locals `index`, and so on
-    ExprRef top = nullptr;           ///< what top_k gives: two parts, each computed where it is read
+    unsigned depth = 0; ///< nesting of blocks where it was assigned
+    Binding binding = {};
+    const ExprRef *alias() const {
+      const auto *of = std::get_if<Alias>(&binding);
+      return of ? &of->of : nullptr;
+    }
   };
   /// What is known of a field, or of a local that changes in a block, at this place.
   struct Flow {
@@ -138,6 +156,8 @@ private:
   void checkStage(const ast::StageDecl &decl, CheckedStage &stage);
   void checkBlock(const std::vector<ast::Stmt> &in, std::vector<Stmt> &out, Scope &scope);
   void checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  bool mayAssign(const ast::Stmt &stmt, Scope &scope);
+  Binding bind(const ast::Stmt &stmt, const ExprRef &value, int index, std::vector<Stmt> &out, Scope &scope);
   void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
@@ -181,6 +201,11 @@ private:
   ExprRef readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc);
   ExprRef checkPath(const ast::Expr &e, Scope &scope);
   ExprRef checkDotted(const ast::Expr &e, Scope &scope);
+  ExprRef readLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope);
+  ExprRef partOfLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope);
+  ExprRef partOfPolicy(const CheckedPolicy &policy, const ast::Expr &e, const std::string &part);
+  ExprRef checkPoolName(const ast::Expr &e, Scope &scope);
+  ExprRef checkPredefined(const ast::Expr &e);
   ExprRef checkSimpleName(const ast::Expr &e, Scope &scope);
   ExprRef checkUnary(const ast::Expr &e, Scope &scope);
   ExprRef checkBinary(const ast::Expr &e, Scope &scope);
@@ -200,7 +225,7 @@ private:
 
   // Calls.cpp
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
-  bool checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given);
+  bool checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
   ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
   ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
@@ -328,13 +353,21 @@ private:
 };
 
 // Expr.cpp: helpers shared with Calls.cpp
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
-ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {},
+                           Expr::Data data = {}, Range range = {});
 /// The settings of `sampling`.
 inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", "min_p"};
 /// Whether two checked expressions are written alike.
 bool sameExpr(const Expr &a, const Expr &b);
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
+/// Whether it is a written number.
+bool isLiteral(const Expr &e);
+/// `map(i in a..b, ...)`.
+bool isMap(const Expr &e);
+/// Whether it is told of the request's own KV, so only of one that holds a slot.
+bool ofSlot(PoolName what);
+/// The call that `e` is, or that it is some rows of.
+const Call &callOf(const Expr &e);
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
 /// `e`, where its type has no elements yet, as one of that shape.
 ExprRef adopt(const ExprRef &e, const Type &like);
@@ -362,9 +395,14 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".
 std::string plural(size_t n, const char *noun);
 std::string elemName(Elem e);
+/// `i32`, `f32`, `bool` or `token`.
+std::optional<Elem> elemNamed(llvm::StringRef name);
+/// Of a line of Builtins.def: `i32`, `token[]`.
+Type typeNamed(llvm::StringRef text);
 
 /// Whether a name has a meaning in the language already (Decls.cpp).
 bool reservedWord(llvm::StringRef name);
+bool isPredefined(llvm::StringRef name);
 
 } // namespace megalith::sema
 #endif

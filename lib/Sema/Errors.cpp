@@ -193,7 +193,7 @@ static const Expr *localIn(const Expr &e) {
   case Expr::LocalRead:
     return &e;
   case Expr::FieldRead:
-    return e.name.find('.') == std::string::npos ? nullptr : &e;
+    return e.name().find('.') == std::string::npos ? nullptr : &e;
   case Expr::SeqMake:
   case Expr::SeqConcat:
   case Expr::SeqSlice:
@@ -210,10 +210,12 @@ static const Expr *localIn(const Expr &e) {
 
 void Checker::noteNoTokens(const Expr &e, Elem wanted) {
   const Expr *local = wanted == Elem::Token && e.type.elem == Elem::I32 ? localIn(e) : nullptr;
-  if (local)
-    diags.note(
-        fmt::format("`{}` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`",
-                    local->name.substr(local->name.find('.') + 1)));
+  if (!local)
+    return;
+  const std::string &name = local->kind == Expr::LocalRead ? local->as<Place>().name : local->name();
+  diags.note(
+      fmt::format("`{}` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`",
+                  name.substr(name.find('.') + 1)));
 }
 
 /// How much there can be of it: for the greatest part of an expression.
@@ -231,24 +233,26 @@ bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
   };
   switch (e.kind) {
   case Expr::FieldRead:
-    if (auto it = growths.find(e.name); it != growths.end()) {
+    if (auto it = growths.find(e.name()); it != growths.end()) {
       diags.note(it->second.loc, it->second.text);
       return true;
     }
-    return free(e.name.substr(e.name.find_last_of('.') + 1));
+    return free(e.name().substr(e.name().find_last_of('.') + 1));
   case Expr::InputRead:
+    return free(e.name());
   case Expr::ObserveArg:
-    return free(e.name);
+    return free(e.as<Place>().name);
   case Expr::PolicyOutput:
   case Expr::PolicyState:
-    return free(e.name + "." + e.member);
+    return free(e.name() + "." + e.as<Name>().member);
   case Expr::LocalRead:
-    if (here && e.index < static_cast<int>(here->all.size()) && here->all[e.index].value)
-      return noteBoundOf(*here->all[e.index].value, depth + 1);
+    if (const auto at = static_cast<size_t>(e.as<Place>().index); here && at < here->all.size() && here->all[at].value)
+      return noteBoundOf(*here->all[at].value, depth + 1);
     return false;
   case Expr::Const:
   case Expr::ModelCall:
   case Expr::Reduced:
+  case Expr::TopParts:
     return false;
   default:
     break;
@@ -314,7 +318,7 @@ std::vector<std::string> Checker::functionNames(const Scope &scope) const {
     if ((constant || scope.kind != Scope::Params) && !(effect && scope.noEffects) && !(call && scope.noCalls))
       names.push_back(name);
   };
-#define FUNCTION(Id, Name, Params, Result, Text) add(Name, Function::Id);
+#define FUNCTION(Id, Name, Params, Operation, Result, Text) add(Name, Function::Id);
 #include "megalith/Sema/Builtins.def"
   return names;
 }

@@ -12,17 +12,15 @@
 namespace megalith::sema {
 
 /// The call whose rows `e` is.
-static const ExprRef &callOf(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
+static const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
 
 bool sameExpr(const Expr &a, const Expr &b) {
-  const bool same = a.kind == b.kind && a.type == b.type && a.name == b.name && a.member == b.member &&
-                    a.intValue == b.intValue && a.floatValue == b.floatValue && a.index == b.index &&
-                    a.ngram == b.ngram && a.matches == b.matches && a.binary == b.binary &&
-                    a.predefined == b.predefined && a.poolName == b.poolName && a.function == b.function &&
-                    a.loFromEnd == b.loFromEnd && a.hiFromEnd == b.hiFromEnd && a.args.size() == b.args.size();
-  // An append or a call is another one each time.
-  if (!same || a.kind == Expr::Append || a.kind == Expr::ModelCall)
-    return same && &a == &b;
+  if (&a == &b)
+    return true;
+  // An append is another one each time.
+  if (a.kind != b.kind || a.type != b.type || a.data != b.data || a.args.size() != b.args.size() ||
+      a.kind == Expr::Append)
+    return false;
   for (size_t i = 0; i < a.args.size(); ++i)
     if (!a.args[i] != !b.args[i] || (a.args[i] && !sameExpr(*a.args[i], *b.args[i])))
       return false;
@@ -32,8 +30,9 @@ bool sameExpr(const Expr &a, const Expr &b) {
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
          a.keep == b.keep && a.with.size() == b.with.size() &&
-         std::equal(a.with.begin(), a.with.end(), b.with.begin(),
-                    [](const auto &x, const auto &y) { return x.first == y.first && sameExpr(*x.second, *y.second); });
+         std::equal(a.with.begin(), a.with.end(), b.with.begin(), [](const Operand &x, const Operand &y) {
+           return x.name == y.name && sameExpr(*x.value, *y.value);
+         });
 }
 
 bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
@@ -50,49 +49,50 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   };
   switch (e.kind) {
   case Expr::LocalRead:
-    if (static_cast<size_t>(e.index) >= call.locals)
-      return late(fmt::format("`{}` is assigned behind the call", e.name));
+    if (const Place &local = e.as<Place>(); static_cast<size_t>(local.index) >= call.locals)
+      return late(fmt::format("`{}` is assigned behind the call", local.name));
     break;
   case Expr::BinderRead:
     // One that is bound further inside is the argument's own.
-    if (static_cast<size_t>(e.index) >= call.binders && static_cast<size_t>(e.index) < scope.binders.size())
-      return late(fmt::format("`{}` differs from round to round", e.name));
+    if (const auto depth = static_cast<size_t>(e.as<Place>().index);
+        depth >= call.binders && depth < scope.binders.size())
+      return late(fmt::format("`{}` differs from round to round", e.as<Place>().name));
     break;
   case Expr::FieldRead:
-    if (!unchanged("." + e.name, fmt::format("`{}`", e.name)))
+    if (!unchanged("." + e.name(), fmt::format("`{}`", e.name())))
       return false;
     break;
   case Expr::Request:
-    if (e.predefined == Predefined::Tokens || e.predefined == Predefined::Last || e.predefined == Predefined::Budget ||
-        e.predefined == Predefined::Finished)
-      if (!unchanged("tokens", "what is appended"))
-        return false;
+    if ((e.is(Predefined::Tokens) || e.is(Predefined::Last) || e.is(Predefined::Budget) ||
+         e.is(Predefined::Finished)) &&
+        !unchanged("tokens", "what is appended"))
+      return false;
     break;
   case Expr::NgramLookup:
     if (!unchanged("tokens", "what is appended"))
       return false;
     break;
   case Expr::Pool:
-    if ((e.poolName == PoolName::Len || e.poolName == PoolName::Lag || e.poolName == PoolName::Drafts) &&
-        !unchanged("kv " + e.name, fmt::format("the pool of `{}`", e.name)))
-      return false;
-    if (e.poolName == PoolName::Lag && !unchanged("tokens", "what is appended"))
+    if (const auto &[pool, what] = e.as<PoolRead>();
+        (ofSlot(what) && !unchanged("kv " + pool, fmt::format("the pool of `{}`", pool))) ||
+        (what == PoolName::Lag && !unchanged("tokens", "what is appended")))
       return false;
     break;
   case Expr::PolicyState:
   case Expr::PolicyOutput:
-    if (!unchanged("policy " + e.name, fmt::format("`{}.{}`", e.name, e.member)))
+    if (!unchanged("policy " + e.name(), fmt::format("`{}.{}`", e.name(), e.as<Name>().member)))
       return false;
-    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name) : nullptr)
+    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name()) : nullptr)
       for (const CheckedOutput &o : p->outputs)
-        if (o.name == e.member && o.value && !knownAtCall(*o.value, call, what, function, scope))
+        if (o.name == e.as<Name>().member && o.value && !knownAtCall(*o.value, call, what, function, scope))
           return false;
     break;
   case Expr::Append:
   case Expr::ModelCall:
     return late("it has an effect");
   case Expr::Reduced:
-    if (e.args[0]->reductions->since >= call.since)
+  case Expr::TopParts:
+    if (callOf(e).reductions->since >= call.since)
       return late("it is a result of that pass, or of a later one");
     return true;
   default:
@@ -108,7 +108,7 @@ bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Red
   ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
   if (!v || !checkSetting(*v, name, into.name))
     return false;
-  into.with.emplace_back(name, v);
+  into.with.push_back({name, v});
   return true;
 }
 
@@ -141,19 +141,18 @@ static ExprRef rowBound(const ExprRef &bound, bool fromEnd) {
     return bound;
   const ExprRef most = intConst(INT32_MAX, bound->loc);
   if (bound->kind == Expr::Const)
-    return bound->intValue < 0 ? bound : most; // 0 from the end is behind all rows
-  auto positive = make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)});
-  positive->binary = BinaryOp::Lt;
-  auto v = make(Expr::Select, bound->type, bound->loc, {positive, bound, most});
-  v->range = {bound->range.lo, INT32_MAX};
-  v->hiFromEnd = true; // it is one that counts from the end
-  return v;
+    return bound->as<Number>().intValue < 0 ? bound : most; // 0 from the end is behind all rows
+  const ExprRef negative =
+      make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)}, BinaryOp::Lt);
+  return make(Expr::Select, bound->type, bound->loc, {negative, bound, most}, {}, {bound->range.lo, INT32_MAX});
 }
 
 void takeRowBounds(const Expr &rows, Reduction &into) {
   for (int side : {0, 1})
-    if (const ExprRef &bound = rows.args[side + 1])
-      into.with.emplace_back(side ? "last" : "first", rowBound(bound, side ? rows.hiFromEnd : rows.loFromEnd));
+    if (const ExprRef &bound = rows.args[side + 1]) {
+      const bool fromEnd = side ? rows.as<Bounds>().hiFromEnd : rows.as<Bounds>().loFromEnd;
+      into.with.push_back({side ? "last" : "first", rowBound(bound, fromEnd), fromEnd});
+    }
 }
 
 /// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
@@ -174,9 +173,7 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
     if (own) {
       good &= takeOperand(own, name, elem, into, scope);
     } else if (all) {
-      auto v = make(Expr::Sampling, Type::scalar(elem), all->loc);
-      v->member = name;
-      into.with.emplace_back(name, v);
+      into.with.push_back({name, make(Expr::Sampling, Type::scalar(elem), all->loc, {}, Name{name})});
     }
   }
   return good;
@@ -200,16 +197,16 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     tokens->type.elem = Elem::Token;
     return tokens;
   }
-  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callOf(logits);
+  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callIn(logits);
   if (!call)
     return nullptr;
-  if (call->keepNone) {
+  if (callOf(*call).keepNone) {
     diags.report(Diag::KeepNoneReduced, args[0]->loc);
     return nullptr;
   }
   Reduction r;
   r.name = e.text;
-  r.of = logits->kind == Expr::LogitRows ? logits->member : "";
+  r.of = logits->kind == Expr::LogitRows ? logits->as<Bounds>().result : "";
   r.loc = e.loc;
   int64_t rows = logits->type.capacity;
   bool good = true;
@@ -217,10 +214,10 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   if (kept) {
     rows = std::min(rows, call->type.capacity);
     const ExprRef field = logits->kind == Expr::SeqSlice ? logits->args[0] : logits;
-    r.kept = field->name;
+    r.kept = field->name();
     if (logits->kind == Expr::SeqSlice)
       takeRowBounds(*logits, r);
-    r.with.emplace_back("kept", field);
+    r.with.push_back({"kept", field});
   }
   if (logits->kind == Expr::LogitRows)
     takeRowBounds(*logits, r);
@@ -251,8 +248,8 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
       const ExprRef field = checkKept(*args[5], "argument `minus` of `sample`", inner);
       good &= field && passForKept(e.text, args[5]->loc, scope);
       if (field) {
-        r.minus = field->name;
-        r.with.emplace_back("minus", field);
+        r.minus = field->name();
+        r.with.push_back({"minus", field});
       }
     }
     break;
@@ -266,7 +263,7 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     good &= tokens != nullptr;
     if (tokens) {
       rows = std::min(rows, tokens->type.capacity);
-      r.with.emplace_back("tokens", tokens);
+      r.with.push_back({"tokens", tokens});
     }
     good &= takeSettings(args, 2, r, inner);
     break;
@@ -281,8 +278,8 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   }
   if (!good)
     return nullptr;
-  for (const auto &[name, v] : r.with)
-    if (!knownAtCall(*v, *call->reductions, fmt::format("`{}`", name), e.text, scope))
+  for (const Operand &given : r.with)
+    if (!knownAtCall(*given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;
   r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
   if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
@@ -290,16 +287,13 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   if (f != Function::TopK)
     return reducedBy(std::move(r), call, e.loc);
   // One of its two parts is computed where somebody reads it.
-  auto both = make(Expr::Reduced, r.type, e.loc, {call});
-  both->parts = std::make_shared<Reduction>(std::move(r));
-  return both;
+  return make(Expr::TopParts, r.type, e.loc, {call}, std::make_shared<const Reduction>(r));
 }
 
 ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
-  std::vector<Reduction> &list = call->reductions->list;
+  std::vector<Reduction> &list = callOf(*call).reductions->list;
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
-  auto v = make(Expr::Reduced, r.type, loc, {call});
-  v->index = static_cast<int>(first - list.begin());
+  const auto v = make(Expr::Reduced, r.type, loc, {call}, Result{static_cast<int>(first - list.begin())});
   if (first == list.end() && !looksAhead)
     list.push_back(std::move(r));
   return v;
@@ -307,7 +301,7 @@ ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
 
 /// `t.token` or `t.prob`, where `t: top_k(...)`.
 ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc) {
-  Reduction r = *top.parts;
+  Reduction r = *top.as<Parts>();
   if (name == "prob") {
     r.part = "prob";
     r.type.elem = Elem::F32;
@@ -317,12 +311,12 @@ ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc)
 
 /// `r.h1` of a call `r`: all rows of another result of its model.
 ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
-  const ExprRef &call = callOf(rows);
+  const ExprRef &call = callIn(rows);
   if (name == "logits" && rows->kind != Expr::LogitRows)
     return rows;
-  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == call->name; });
+  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == callOf(*call).model; });
   if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
-    diags.report(Diag::UnknownResult, e.loc, call->name, name.str());
+    diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
     if (of->results.empty())
       diags.note("its model file names none: it has no `results`");
     else
@@ -334,14 +328,13 @@ ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const as
                  fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
     return nullptr;
   }
-  auto v = make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr});
-  v->member = name.str();
-  return v;
+  return make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr}, Bounds{.result = name.str()});
 }
 
 /// Some rows of a call: `l[a:b]`.
 ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
-  const bool named = base->kind == Expr::LogitRows && !base->member.empty() && !base->args[1] && !base->args[2];
+  const bool named =
+      base->kind == Expr::LogitRows && !base->as<Bounds>().result.empty() && !base->args[1] && !base->args[2];
   if (base->kind == Expr::LogitRows && !named) {
     diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
     return nullptr;
@@ -366,12 +359,8 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
     if (lo && hi && !hiEnd)
       capacity = std::min(capacity, mostBetween(*lo, *hi));
   }
-  auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callOf(base), lo, hi});
-  if (named)
-    v->member = base->member;
-  v->loFromEnd = loEnd;
-  v->hiFromEnd = hiEnd;
-  return v;
+  return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
+              Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
 }
 
 ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
@@ -387,7 +376,7 @@ ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const 
     if (!values.back())
       return nullptr;
   }
-  return make(Expr::Uniform, Type::scalar(Elem::F32), e.loc, values);
+  return make(Expr::Math, Type::scalar(Elem::F32), e.loc, values, Function::Uniform);
 }
 
 } // namespace megalith::sema

@@ -1,6 +1,7 @@
 """Sessions: events, iterators, asyncio, many at once, how they end."""
 
 import asyncio
+import dataclasses
 import gc
 import json
 import queue
@@ -15,6 +16,7 @@ import megalith
 import numpy as np
 import pytest
 from conftest import DEMO, PROMPTS
+from megalith._requests import RequestMembers
 
 # ===----------------------------------------------------------------------===#
 # On the reference executor
@@ -252,6 +254,26 @@ def test_what_can_never_run_is_refused_at_once(session):
     with pytest.raises(TypeError, match="list of integers"):
         session.submit([1.5], 1)
     assert session.submit([65], 1) == 0
+
+
+def test_a_request_is_one(session, expected):
+    request = megalith.Request(PROMPTS[0], 12)
+    assert list(session.generate(request)) == expected[PROMPTS[0]]
+    assert session.submit(request, user="mine") == 1
+    with pytest.raises(TypeError, match="takes no other ones"):
+        session.submit(request, seed=3)
+    with pytest.raises(TypeError, match="`arrives` is for batches"):
+        session.submit(megalith.Request(PROMPTS[0], 12, arrives={"tick": 3}))
+    with pytest.raises(TypeError, match="temprature"):
+        session.submit(PROMPTS[0], 12, temprature=0.5)
+
+
+def test_members_by_name_are_those_of_a_request():
+    by_name = {"prompt", "max_new_tokens", *RequestMembers.__annotations__}
+    members = {each.name: each.type for each in dataclasses.fields(megalith.Request) if each.name[0] != "_"}
+    assert by_name == set(members) - {"arrives", "cancelled"}
+    for name, kind in RequestMembers.__annotations__.items():
+        assert kind.__forward_arg__ == members[name]
 
 
 def test_without_a_budget_there_is_all_the_room(kernel):

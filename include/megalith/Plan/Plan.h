@@ -49,17 +49,9 @@ std::vector<std::string> profileNames();
 
 /// `--plan key=value`.
 struct Knobs {
-  int64_t ctas = 0;      ///< 0: one per SM
-  int64_t ring = 0;      ///< stages; 0: as many as fit
-  int64_t flight = 0;    ///< copies of chunks under way in a CTA, at most; 0: chosen
-  int64_t chunk = 16384; ///< bytes of one chunk of the stream, at most
-  int64_t stamps = 0;    ///< 1: the kernel takes the time of each phase, when a launch asks for it
-  int64_t spare = 1;     ///< 1: CTA 0 may be left to control, see Matrix::firstCta
-  int64_t wide = 1;      ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2
-                         ///< wherever there is room for their sums
-  bool descending = false; ///< order=descending: a CTA walks its tiles from the last
-  int64_t operands = 0;    ///< bytes of shared memory for the activations of several rows; 0: chosen
-  bool words = true;       ///< edges=words: activations cross from CTA to CTA without a barrier
+#define NUMBER_KNOB(Key, Default, Least, Most) int64_t Key = Default;
+#define CHOICE_KNOB(Key, Member, Off, On, Default) bool Member = Default;
+#include "megalith/Plan/Knobs.def"
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
@@ -290,8 +282,8 @@ struct Plan {
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
-  int64_t passBytes() const;     ///< of the tagged words: what tells a pass, with the paths of its rows
-  std::vector<ModelPlan> models; ///< one, for now
+  int64_t passBytes() const; ///< of the tagged words: what tells a pass, with the paths of its rows
+  std::vector<ModelPlan> models;
 
   KeptRows kept;
 
@@ -312,6 +304,9 @@ struct Plan {
 /// (Diag::PlanUnsupported, Diag::PlanShared).
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
                              Diagnostics &diags);
+
+/// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
+int64_t controlRoom(const ir::Module &module);
 
 /// Checks that phases read only what an earlier phase wrote, that no place is written
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and

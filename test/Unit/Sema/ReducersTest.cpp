@@ -27,10 +27,10 @@ TEST(Reducers, SeveralReadOneCall) {
   const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
   ASSERT_EQ(call.kind, sema::Expr::ModelCall);
   std::string names;
-  for (const sema::Reduction &r : call.reductions->list) {
+  for (const sema::Reduction &r : call.as<sema::Call>().reductions->list) {
     names += r.name + " " + r.type.str() + ":";
-    for (const auto &[name, value] : r.with)
-      names += " " + name;
+    for (const sema::Operand &operand : r.with)
+      names += " " + operand.name;
     names += "\n";
   }
   EXPECT_EQ(names, "sample token[5]: temperature top_k top_p min_p noise\n"
@@ -160,10 +160,10 @@ TEST(Reducers, SeveralOfARowAreATable) {
   ASSERT_TRUE(c.pipeline) << c.messages;
   const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
   ASSERT_EQ(call.kind, sema::Expr::ModelCall); // it runs where it stands
-  ASSERT_EQ(call.reductions->list.size(), 2u);
-  EXPECT_EQ(call.reductions->list[0].type.str(), "token[5, 3]");
-  EXPECT_EQ(call.reductions->list[1].type.str(), "f32[5, 3]");
-  EXPECT_EQ(call.reductions->list[1].part, "prob");
+  ASSERT_EQ(call.as<sema::Call>().reductions->list.size(), 2u);
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[0].type.str(), "token[5, 3]");
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].type.str(), "f32[5, 3]");
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].part, "prob");
   // What nobody reads is not computed.
   c = reduced(R"(- l: target([last] + draft, kv=draft)
       - t: top_k(l, 3)
@@ -172,9 +172,9 @@ TEST(Reducers, SeveralOfARowAreATable) {
       - trace: len(two[0]))");
   ASSERT_TRUE(c.pipeline) << c.messages;
   const sema::Expr &other = *c.pipeline->stages[2].body[1].values[0];
-  ASSERT_EQ(other.reductions->list.size(), 2u);
-  EXPECT_EQ(other.reductions->list[0].type.str(), "token[2, 2]");
-  EXPECT_EQ(other.reductions->list[1].type.str(), "token[5, 3]");
+  ASSERT_EQ(other.as<sema::Call>().reductions->list.size(), 2u);
+  EXPECT_EQ(other.as<sema::Call>().reductions->list[0].type.str(), "token[2, 2]");
+  EXPECT_EQ(other.as<sema::Call>().reductions->list[1].type.str(), "token[5, 3]");
 }
 
 TEST(Reducers, NamedResults) {
@@ -193,7 +193,7 @@ TEST(Reducers, NamedResults) {
       - trace: one[0] == again[0] and same[0] == best[0] and two[0][0] == t.token[0][0])");
   ASSERT_TRUE(c.pipeline) << c.messages;
   std::string list;
-  for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->reductions->list)
+  for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->as<sema::Call>().reductions->list)
     list += r.name + " of " + (r.of.empty() ? "logits" : r.of) + " " + r.type.str() + "\n";
   EXPECT_EQ(list, "argmax of logits token[5]\n"
                   "argmax of h1 token[5]\n"
