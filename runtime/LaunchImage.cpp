@@ -1,6 +1,6 @@
 #include "runtime/LaunchImage.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/PageOrder.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/PageOrder.h"
 #include "runtime/Faults.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>

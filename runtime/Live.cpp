@@ -1,5 +1,5 @@
 #include "runtime/Live.h"
-#include "megalith/Checkpoint/Inputs.h"
+#include "megalith/Requests/Inputs.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <bit>

@@ -3,8 +3,8 @@
 #include "LiveTrace.h"
 #include "ReferenceWeights.h"
 #include "State.h"
-#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Requests/HostEvents.h"
 #include <utility>
 
 namespace megalith::api {

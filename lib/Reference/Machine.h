@@ -4,9 +4,9 @@
 
 #include "Program.h"
 #include "Tensor.h"
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Reduce.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Reference/Reduce.h"
+#include "megalith/Requests/HostEvents.h"
 #include <memory>
 #include <optional>
 #include <set>

@@ -1,6 +1,6 @@
 #include "Machine.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/PageOrder.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/PageOrder.h"
 #include <algorithm>
 #include <new>
 #include <stdexcept>

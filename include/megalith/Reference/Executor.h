@@ -7,9 +7,9 @@
 #ifndef MEGALITH_REFERENCE_EXECUTOR_H
 #define MEGALITH_REFERENCE_EXECUTOR_H
 
-#include "megalith/Checkpoint/Replay.h"
 #include "megalith/IR/IR.h"
 #include "megalith/Request.h"
+#include "megalith/Requests/Replay.h"
 #include <cstdint>
 #include <functional>
 #include <map>
