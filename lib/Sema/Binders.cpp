@@ -57,8 +57,7 @@ ExprRef Checker::checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope)
 }
 
 /// `v` has its range, in args and `range`; it gets what is computed for each of it.
-ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner,
-                           int64_t most) {
+ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most) {
   const Function f = v->as<Through>().function;
   const Range index = v->range;
   const auto number = [&](const ast::Expr &of) -> ExprRef {

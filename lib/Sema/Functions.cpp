@@ -63,9 +63,11 @@ ExprRef Checker::checkFunction(const Builtin &f, const ast::Expr &e, Scope &scop
     const ExprRef &x = args.values[0];
     const Range r = x->range;
     return make(Expr::Math, x->type, e.loc, {x}, f.id,
-                x->type.is(Elem::I32) && r.lo > INT32_MIN
-                    ? Range{r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0, std::max(-r.lo, r.hi)}
-                    : Range());
+                x->type.is(Elem::I32) && r.lo > INT32_MIN ? Range{r.lo > 0   ? r.lo
+                                                                  : r.hi < 0 ? -r.hi
+                                                                             : 0,
+                                                                  std::max(-r.lo, r.hi)}
+                                                          : Range());
   }
   default: // f32 of what was checked; what is absent is 0
     for (ExprRef &v : args.values)
@@ -270,13 +272,12 @@ ExprRef Checker::checkNgram(const Arguments &args, Scope &scope) {
   }
   // It goes through the whole sequence.
   const ExprRef &searched = from ? from : s;
-  if (Scope inner = scope; (scope.rounds > 1 || lookup.matches) &&
-                           !checkRounds(inner, std::min(searched->type.capacity, mostPositions()), args.of.quoted,
-                                        args.call.loc))
+  if (Scope inner = scope;
+      (scope.rounds > 1 || lookup.matches) &&
+      !checkRounds(inner, std::min(searched->type.capacity, mostPositions()), args.of.quoted, args.call.loc))
     return nullptr;
   const int64_t capacity = std::min(asLength(width->range.hi), searched->type.capacity);
-  const Type type =
-      lookup.matches ? Type::tableOf(lookup.matches, capacity, Elem::Token) : Type::sequence(capacity);
+  const Type type = lookup.matches ? Type::tableOf(lookup.matches, capacity, Elem::Token) : Type::sequence(capacity);
   if (lookup.matches &&
       !hasRoom(capacity >= Unbounded ? Type::sequence(capacity) : type, "what `ngram_lookup` finds", args.call.loc))
     return nullptr;
