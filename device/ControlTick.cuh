@@ -243,6 +243,7 @@ template <class Control> __device__ void beginTick(Control &c) {
       applyCorruptions(c);
     if (!full || c.openRequests == 0) // else the next launch does, behind what the host wants
       reclaim(c);
+    __syncwarp(); // all lanes have read of the pass what the end of a launch changes
     c.pools.each([&](auto &pool) {
       if (pool.reserves)
         countUnpromised(c, pool);
