@@ -28,7 +28,7 @@ constexpr const char *words[] = {
 #define ELEMENTWISE(Id, Name, Arity) Name,
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) Name,
 #include "megalith/Sema/ModelFunctions.def"
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) Mnemonic,
+#define OP(Enum, Mnemonic, ...) Mnemonic,
 #include "megalith/IR/Ops.def"
 #define PASS(Function, Name, Text) Name,
 #include "megalith/Transforms/Passes.def"
