@@ -314,7 +314,7 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
 }
 
 void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  constexpr unsigned mostLoops = 4; // in each other
+  constexpr unsigned mostLoops = limits::loops; // in each other
   const bool isFor = stmt.kind == ast::Stmt::For;
   const char *word = isFor ? "`for`" : "`while`";
   if (scope.kind == Scope::Policy) {

@@ -382,7 +382,7 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
   ExprRef from = args[3] ? tokens(*args[3], "argument `from` of `ngram_lookup`") : nullptr;
   if (!s || !width || (args[3] && !from))
     return nullptr;
-  constexpr int64_t mostNgram = 16;
+  constexpr int64_t mostNgram = limits::ngram;
   Lookup lookup;
   ExprRef n;
   if (args[2]) {
@@ -408,9 +408,9 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
     const auto c = k ? constant(*k, "argument `matches` of `ngram_lookup`") : std::nullopt;
     if (!c)
       return nullptr;
-    if (c->intValue < 1 || c->intValue > 64) {
+    if (c->intValue < 1 || c->intValue > limits::reduced) {
       diags.report(Diag::BadArgument, k->loc, "matches", "ngram_lookup",
-                   fmt::format("from 1 to 64, is {}", c->intValue));
+                   fmt::format("from 1 to {}, is {}", limits::reduced, c->intValue));
       return nullptr;
     }
     lookup.matches = c->intValue;
@@ -551,7 +551,7 @@ ExprRef Checker::checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr 
                : nullptr;
   }
   case Function::Sort: {
-    constexpr size_t mostKeys = 8;
+    constexpr size_t mostKeys = limits::sortKeys;
     const bool list = e.args[1]->kind == ast::Expr::List;
     std::vector<const ast::Expr *> keys;
     if (list)
@@ -594,7 +594,7 @@ ExprRef Checker::checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr 
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
 /// more for what goes beyond them, and all of a stage together not very many.
 bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
-  constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
+  constexpr int64_t beyond = limits::roundsBeyond, together = limits::roundsTogether;
   const int64_t limit = mostPositions() + beyond;
   const bool nested = inner.rounds > 1;
   const auto tooMany = [&](const std::string &which, const std::string &rounds, int64_t allowed) {

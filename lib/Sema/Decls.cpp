@@ -229,7 +229,7 @@ void Checker::checkPools() {
     positive(decl.pages, "pages", pool.pages);
     positive(decl.pageTokens, "page_tokens", pool.pageTokens);
     // Positions, and sums of two of them, are 32-bit integers.
-    constexpr int64_t mostTokens = int64_t(1) << 30;
+    constexpr int64_t mostTokens = limits::positions;
     if (decl.pages && pool.pageTokens > 0 && pool.pages > mostTokens / pool.pageTokens)
       diags.report(Diag::BadPool, decl.pages->loc, "pages", pool.name,
                    fmt::format("at most {} with pages of {} tokens, is {}", mostTokens / pool.pageTokens,
@@ -365,7 +365,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
 }
 
 int64_t Checker::mostPositions() const {
-  constexpr int64_t least = 65536, most = int64_t(1) << 30; // of checkPools
+  constexpr int64_t least = limits::leastRounds, most = limits::positions;
   int64_t positions = most;
   for (const CheckedPool &p : out.pools)
     if (p.pages > 0 && p.pageTokens > 0)

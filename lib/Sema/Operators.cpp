@@ -82,7 +82,7 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
 }
 
 ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
-  constexpr int most = 32;
+  constexpr int most = limits::pieces;
   sequence->pieces = pieces;
   if (pieces <= most)
     return sequence;

@@ -227,8 +227,9 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   const auto count = [&](const ast::Expr *arg) {
     ExprRef n = expect(*arg, Elem::I32, fmt::format("argument `n` of `{}`", e.text), inner);
     const auto c = n ? constant(*n, fmt::format("argument `n` of `{}`", e.text)) : std::nullopt;
-    if (c && (c->intValue < 1 || c->intValue > 64))
-      diags.report(Diag::BadArgument, arg->loc, "n", e.text, fmt::format("from 1 to 64, is {}", c->intValue));
+    if (c && (c->intValue < 1 || c->intValue > limits::reduced))
+      diags.report(Diag::BadArgument, arg->loc, "n", e.text,
+                   fmt::format("from 1 to {}, is {}", limits::reduced, c->intValue));
     else if (c)
       r.n = c->intValue;
     return r.n > 0;

@@ -44,7 +44,7 @@ void Checker::checkStates() {
       wrong("is terminal and cannot have `next`");
     out.states.push_back(std::move(s));
   }
-  if (in.states.size() > 64) // a state is one bit of a mask in the kernel
+  if (in.states.size() > limits::states) // a state is one bit of a mask in the kernel
     diags.report(Diag::TooManyStates, in.statesLoc, in.states.size());
   if (!initial)
     diags.report(Diag::NoInitialState, in.statesLoc);
