@@ -80,7 +80,7 @@ enum class PoolName : uint8_t {
 };
 
 enum class Function : uint8_t {
-#define FUNCTION(Id, Name, Params, Operation, Result, Text) Id,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Id,
 #include "megalith/Sema/Builtins.def"
 };
 
