@@ -12,7 +12,7 @@ namespace megalith::sema {
 
 void Checker::reportUnknown(Diag id, SourceLoc loc, const std::string &name,
                             const std::vector<std::string> &candidates) {
-  diags.report(id, loc, name);
+  diags.report(AnyDiag{id}, loc, name);
   diags.suggest(name, candidates);
 }
 

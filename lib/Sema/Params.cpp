@@ -166,7 +166,7 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
 }
 
 void Checker::report(const Overflow &overflow) {
-  diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
+  diags.report(AnyDiag{overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange}, overflow.loc, overflow.value);
 }
 
 std::optional<Constant> Checker::constant(const ast::Expr &e) {
