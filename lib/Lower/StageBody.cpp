@@ -1,4 +1,5 @@
 #include "StageBody.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cassert>
@@ -100,7 +101,7 @@ void StageBody::readFieldsOf(const Expr &e) {
 
 Value StageBody::host(const char *of, SourceLoc loc) {
   Operation &read = add(Op::Host, loc, {}, i32);
-  read.set<attr::of>(std::string(of));
+  read.setWord<attr::number>(of);
   module.values[read.result().id].hint = of;
   return read.result();
 }
@@ -157,8 +158,6 @@ Value StageBody::request(const Expr &e) {
 }
 
 Value StageBody::binary(const Expr &e) {
-  static const Op ops[] = {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Mod, Op::Eq, Op::Ne,
-                           Op::Lt,  Op::Le,  Op::Gt,  Op::Ge,  Op::And, Op::Or};
   Value a = expression(*e.args[0]);
   const bool isAnd = e.binary == sema::BinaryOp::And;
   if ((isAnd || e.binary == sema::BinaryOp::Or) && mayFault(*e.args[1])) {
@@ -168,7 +167,7 @@ Value StageBody::binary(const Expr &e) {
     return isAnd ? choose(e.loc, a, boolean, other, decided) : choose(e.loc, a, boolean, decided, other);
   }
   Value b = expression(*e.args[1]);
-  return emit(ops[static_cast<int>(e.binary)], e.loc, {a, b}, typeOf(e.type));
+  return emit(e.binary, e.loc, {a, b}, typeOf(e.type));
 }
 
 /// The first value whose threshold is reached; the last one is also the default.
@@ -341,7 +340,7 @@ Value StageBody::over(const Expr &e) {
   builder.loc = e.loc;
   Operation &o = builder.create(op, operands, {result});
   if (by)
-    o.set<attr::by>(std::string(by));
+    o.setWord<attr::by>(by);
   if (op == Op::SeqTop)
     o.set<attr::range>(std::max<int64_t>(1, e.rounds));
   o.regions[0] = std::move(body);
@@ -350,11 +349,11 @@ Value StageBody::over(const Expr &e) {
 
 Value StageBody::lookup(const Expr &e) {
   std::vector<Value> operands = {expression(*e.args[0]), expression(*e.args[1])};
-  std::vector<std::string> with;
+  std::vector<Operand> with;
   for (size_t i : {2, 3})
     if (e.args[i]) {
       operands.push_back(expression(*e.args[i]));
-      with.push_back(i == 2 ? "from" : "ngram");
+      with.push_back(i == 2 ? Operand::From : Operand::Ngram);
     }
   Operation &found = add(Op::NgramLookup, e.loc, operands, typeOf(e.type));
   found.set<attr::ngram>(e.ngram);
@@ -390,17 +389,14 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     reduce.name = r.name;
     reduce.loc = r.loc;
     // One result for each row that there can be by the type of what is fed, unless it reads some of them.
-    int64_t rows = module.type(fed).size;
-    for (int64_t bound : {e.chunk, e.most})
-      if (bound)
-        rows = rows ? std::min(rows, bound) : bound;
-    std::vector<std::string> names;
+    int64_t rows = mostRows(module.type(fed), e.chunk, e.most);
+    std::vector<Operand> names;
     for (const auto &[name, value] : r.with) {
       const bool bound = name == "first" || name == "last";
       const bool fromEnd = value->intValue < 0 || value->hiFromEnd;
       reduce.operands.push_back(bound ? rowBound(*value, fromEnd) : expression(*value));
-      names.push_back(name);
-      if (bound || name == "tokens" || name == "kept")
+      names.push_back(*wordNamed<Operand>(name));
+      if (choosesRows(names.back()))
         rows = 0;
     }
     if (!names.empty())
@@ -408,9 +404,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     if (r.n > 0)
       reduce.set<attr::n>(r.n);
     if (!r.of.empty())
-      reduce.set<attr::of>(r.of);
+      reduce.set<attr::result>(r.of);
     if (!r.part.empty())
-      reduce.set<attr::part>(r.part);
+      reduce.setWord<attr::part>(r.part);
     if (!r.kept.empty())
       reduce.set<attr::kept>(r.kept);
     if (!r.minus.empty())
@@ -426,9 +422,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
   Operation &o = builder.create(Op::Call, operands, results);
   o.name = e.name;
   if (!e.member.empty())
-    o.set<attr::with>(std::vector<std::string>{e.member});
+    o.set<attr::with>({*wordNamed<Operand>(e.member)});
   o.set<attr::site>(site++);
-  o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
+  o.set<attr::kv>(e.draft ? KvUse::Draft : KvUse::Commit);
   if (results.empty())
     o.regions.clear();
   else
@@ -602,7 +598,7 @@ Value StageBody::expression(const Expr &e) {
     break; // only reducers read them
   case Expr::Sampling: {
     Operation &read = add(Op::Sampling, e.loc, {}, typeOf(e.type));
-    read.set<attr::of>(e.member);
+    read.setWord<attr::setting>(e.member);
     module.values[read.result().id].hint = e.member;
     return read.result();
   }

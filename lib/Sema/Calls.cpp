@@ -213,8 +213,7 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
     const auto pick = [&](Function g, const ExprRef &a, const ExprRef &b) {
       auto v = make(Expr::MinMax, a->type, e.loc, {a, b});
       v->function = g;
-      v->range = g == Function::Min ? Range{std::min(a->range.lo, b->range.lo), std::min(a->range.hi, b->range.hi)}
-                                    : Range{std::max(a->range.lo, b->range.lo), std::max(a->range.hi, b->range.hi)};
+      v->range = ir::intervalOf(g == Function::Min ? ir::Op::Min : ir::Op::Max, a->range, b->range);
       return v;
     };
     return pick(Function::Min, pick(Function::Max, values[0], values[1]), values[2]);
@@ -306,8 +305,7 @@ ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &a
   }
   Range range = values[0]->range;
   for (const ExprRef &v : values)
-    range = f == Function::Min ? Range{std::min(range.lo, v->range.lo), std::min(range.hi, v->range.hi)}
-                               : Range{std::max(range.lo, v->range.lo), std::max(range.hi, v->range.hi)};
+    range = ir::intervalOf(f == Function::Min ? ir::Op::Min : ir::Op::Max, range, v->range);
   auto v = make(Expr::MinMax, values[0]->type, e.loc, values);
   v->function = f;
   v->range = range;

@@ -340,9 +340,6 @@ ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
 ExprRef adopt(const ExprRef &e, const Type &like);
 /// `a` with room for what `b` has room for, too.
 Type wider(Type a, const Type &b);
-/// Interval arithmetic of i32, which wraps.
-Range hull(Range a, Range b);
-Range arithmetic(BinaryOp op, Range a, Range b);
 /// Elements of a table.
 inline constexpr int64_t mostCells = 4096;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.

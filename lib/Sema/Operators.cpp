@@ -23,7 +23,7 @@ ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
   }
   auto v = make(Expr::Neg, a->type, e.loc, {a});
   if (a->type.is(Elem::I32))
-    v->range = arithmetic(BinaryOp::Sub, Range::of(0), a->range);
+    v->range = ir::intervalOf(ir::Op::Neg, a->range);
   return a->literal ? written(v) : v;
 }
 
@@ -129,7 +129,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   Elem elem = a->type.elem;
   bool number = elem == Elem::I32 || elem == Elem::F32;
   bool equality = op == BinaryOp::Eq || op == BinaryOp::Ne;
-  bool arithmeticOp = op <= BinaryOp::Mod;
+  bool arithmeticOp = !ir::hasTrait(op, ir::Trait::Truth);
   const char *need = equality              ? "two values of the same type, no tables"
                      : op == BinaryOp::Mod ? "two i32"
                                            : "two i32 or two f32";
@@ -147,7 +147,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b});
   v->binary = op;
   if (arithmeticOp && elem == Elem::I32)
-    v->range = arithmetic(op, a->range, b->range);
+    v->range = ir::intervalOf(op, a->range, b->range);
   return arithmeticOp && a->literal && b->literal ? written(v) : v;
 }
 
@@ -203,7 +203,7 @@ ExprRef negated(const ExprRef &e) {
   if (e->kind == Expr::Neg)
     return e->args[0];
   auto v = make(Expr::Neg, e->type, e->loc, {e});
-  v->range = arithmetic(BinaryOp::Sub, Range::of(0), e->range);
+  v->range = ir::intervalOf(ir::Op::Neg, e->range);
   return v;
 }
 

@@ -1,6 +1,5 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
 #include "Checker.h"
-#include "device/Exact.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -8,121 +7,60 @@ namespace megalith::sema {
 
 static bool fitsInt32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
-/// One arithmetic step on constants of the same type; division by zero gives 0
-/// for integers, as at run time.
-static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Constant &b) {
-  Constant r{a.elem};
-  const auto boolean = [](bool v) { return Constant{Elem::Bool, v, 0}; };
-  const auto compared = [&](auto x, auto y) -> std::optional<Constant> {
-    switch (op) {
-    case BinaryOp::Eq:
-      return boolean(x == y);
-    case BinaryOp::Ne:
-      return boolean(x != y);
-    case BinaryOp::Lt:
-      return boolean(x < y);
-    case BinaryOp::Le:
-      return boolean(x <= y);
-    case BinaryOp::Gt:
-      return boolean(x > y);
-    case BinaryOp::Ge:
-      return boolean(x >= y);
+/// The operation that an expression is on numbers; nullopt: none.
+static std::optional<ir::Op> operationOf(const Expr &e) {
+  switch (e.kind) {
+  case Expr::Neg:
+    return ir::Op::Neg;
+  case Expr::Not:
+    return ir::Op::Not;
+  case Expr::Binary:
+    return e.binary;
+  case Expr::Select:
+    return ir::Op::Select;
+  case Expr::Cast:
+    return ir::Op::Cast;
+  case Expr::MinMax:
+  case Expr::Math:
+  case Expr::Ratio:
+    switch (e.function) {
+    case Function::Min:
+      return ir::Op::Min;
+    case Function::Max:
+      return ir::Op::Max;
+    case Function::Exp:
+      return ir::Op::Exp;
+    case Function::Log:
+      return ir::Op::Log;
+    case Function::Sqrt:
+      return ir::Op::Sqrt;
+    case Function::Pow:
+      return ir::Op::Pow;
+    case Function::Abs:
+      return ir::Op::Abs;
     default:
-      return std::nullopt;
+      return ir::Op::Ratio;
     }
-  };
-  if (a.elem == Elem::F32) {
-    float x = a.floatValue, y = b.floatValue;
-    switch (op) {
-    case BinaryOp::Add:
-      r.floatValue = x + y;
-      return r;
-    case BinaryOp::Sub:
-      r.floatValue = x - y;
-      return r;
-    case BinaryOp::Mul:
-      r.floatValue = x * y;
-      return r;
-    case BinaryOp::Div:
-      r.floatValue = x / y;
-      return r;
-    default:
-      return compared(x, y);
-    }
-  }
-  int64_t x = a.intValue, y = b.intValue;
-  switch (op) {
-  case BinaryOp::Add:
-    r.intValue = x + y;
-    return r;
-  case BinaryOp::Sub:
-    r.intValue = x - y;
-    return r;
-  case BinaryOp::Mul:
-    r.intValue = x * y;
-    return r;
-  case BinaryOp::Div:
-    r.intValue = y ? x / y : 0;
-    return r;
-  case BinaryOp::Mod:
-    r.intValue = y ? x % y : 0;
-    return r;
-  case BinaryOp::And:
-    return boolean(x && y);
-  case BinaryOp::Or:
-    return boolean(x || y);
   default:
-    return compared(x, y);
+    return std::nullopt;
   }
 }
 
 /// One step of a constant, without a look at what its type holds.
 static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
-  switch (e.kind) {
-  case Expr::Const:
+  if (e.kind == Expr::Const)
     return Constant{e.type.elem, e.intValue, e.floatValue};
-  case Expr::Neg:
-    return Constant{e.type.elem, -args[0].intValue, -args[0].floatValue};
-  case Expr::Not:
-    return Constant{Elem::Bool, !args[0].intValue, 0};
-  case Expr::Binary:
-    return fold(e.binary, args[0], args[1]);
-  case Expr::Select:
-    return args[0].intValue ? args[1] : args[2];
-  case Expr::MinMax: {
-    Constant best = args[0];
-    for (const Constant &c : args) {
-      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
-      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
-      if (e.function == Function::Min ? less : greater)
-        best = c;
-    }
-    return best;
+  const std::optional<ir::Op> op = operationOf(e);
+  std::vector<ir::ScalarValue> values;
+  for (const Constant &c : args)
+    values.push_back({c.elem == Elem::F32, c.intValue, static_cast<float>(c.floatValue)});
+  // `min` and `max` have any number of arguments.
+  while (op && values.size() > 2 && e.kind == Expr::MinMax) {
+    values[1] = *ir::valueOf(*op, {values[0], values[1]});
+    values.erase(values.begin());
   }
-  case Expr::Ratio: {
-    float quotient =
-        args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f;
-    return Constant{Elem::F32, 0, quotient};
-  }
-  case Expr::Math: {
-    if (e.function == Function::Abs && args[0].elem == Elem::I32)
-      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
-    const auto x = static_cast<float>(args[0].floatValue);
-    const float y = e.function == Function::Exp    ? exactExp(x)
-                    : e.function == Function::Log  ? exactLog(x)
-                    : e.function == Function::Sqrt ? exactSqrt(x)
-                    : e.function == Function::Abs  ? exactAbs(x)
-                                                   : exactPow(x, static_cast<float>(args[1].floatValue));
-    return Constant{Elem::F32, 0, y};
-  }
-  case Expr::Cast:
-    if (e.type.is(Elem::F32))
-      return Constant{Elem::F32, 0, static_cast<float>(static_cast<int32_t>(args[0].intValue))};
-    return Constant{Elem::I32,
-                    args[0].elem == Elem::F32 ? exactInt(static_cast<float>(args[0].floatValue)) : args[0].intValue};
-  default:
-    return std::nullopt;
-  }
+  const auto value = op ? ir::valueOf(*op, values, e.type.is(Elem::F32)) : std::nullopt;
+  return value ? std::optional(Constant{e.type.elem, value->i, value->f}) : std::nullopt;
 }
 
 /// An element of a param that is a sequence.
