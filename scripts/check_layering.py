@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ABI, SHAPE, UNIT_FACTS = "device/Abi.h", "device/Shape.h", "device/UnitFacts.def"
+SHARED_MEMORY = "device/SharedMemory.h"
 SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
@@ -34,27 +35,29 @@ ALLOWED = {
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Contract", "Text", "Os", CONVERT, REQUEST, EXACT, SAMPLING],
+    "Json": ["Text"],
+    "Checkpoint": ["Json", "Text", "Os", CONVERT],
+    "Requests": ["Json", "Contract", "Text", "Os", REQUEST],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", SCALAR],
     "IR": ["Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": ["IR", "Support", "Text", SHAPE],
+    "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Contract", "Support", "Text", REQUEST, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
-    "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API],
-    "runtime": ["Checkpoint", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API],
+    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
     "python": ["Api.h", LIVE, ERROR, REQUEST],
-    "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],
+    "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
@@ -93,7 +96,7 @@ def target_of(path, name):
         return folder_of(path)
     if name.startswith("llvm/"):
         return "llvm"
-    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
+    if name in (ABI, SHAPE, SHARED_MEMORY, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
         return name
     if name.startswith("runtime/") and (root / name).is_file():
         return "runtime"

@@ -1,4 +1,5 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
+#include "Builtins.h"
 #include "Checker.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
@@ -15,32 +16,13 @@ static std::optional<ir::Op> operationOf(const Expr &e) {
   case Expr::Not:
     return ir::Op::Not;
   case Expr::Binary:
-    return e.binary;
+    return e.as<BinaryOp>();
   case Expr::Select:
     return ir::Op::Select;
   case Expr::Cast:
     return ir::Op::Cast;
-  case Expr::MinMax:
   case Expr::Math:
-  case Expr::Ratio:
-    switch (e.function) {
-    case Function::Min:
-      return ir::Op::Min;
-    case Function::Max:
-      return ir::Op::Max;
-    case Function::Exp:
-      return ir::Op::Exp;
-    case Function::Log:
-      return ir::Op::Log;
-    case Function::Sqrt:
-      return ir::Op::Sqrt;
-    case Function::Pow:
-      return ir::Op::Pow;
-    case Function::Abs:
-      return ir::Op::Abs;
-    default:
-      return ir::Op::Ratio;
-    }
+    return builtins()[static_cast<size_t>(e.as<Function>())].op;
   default:
     return std::nullopt;
   }
@@ -49,13 +31,13 @@ static std::optional<ir::Op> operationOf(const Expr &e) {
 /// One step of a constant, without a look at what its type holds.
 static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
   if (e.kind == Expr::Const)
-    return Constant{e.type.elem, e.intValue, e.floatValue};
+    return Constant{e.type.elem, e.as<Number>().intValue, e.as<Number>().floatValue};
   const std::optional<ir::Op> op = operationOf(e);
   std::vector<ir::ScalarValue> values;
   for (const Constant &c : args)
     values.push_back({c.elem == Elem::F32, c.intValue, static_cast<float>(c.floatValue)});
   // `min` and `max` have any number of arguments.
-  while (op && values.size() > 2 && e.kind == Expr::MinMax) {
+  while (values.size() > 2 && (op == ir::Op::Min || op == ir::Op::Max)) {
     values[1] = *ir::valueOf(*op, {values[0], values[1]});
     values.erase(values.begin());
   }
@@ -71,7 +53,7 @@ static std::optional<Constant> element(const Expr &e) {
   const std::vector<ExprRef> &items = e.args[0]->args;
   if (!index)
     return std::nullopt;
-  const int64_t i = index->intValue + (e.loFromEnd ? static_cast<int64_t>(items.size()) : 0);
+  const int64_t i = index->intValue + (e.as<Bounds>().loFromEnd ? static_cast<int64_t>(items.size()) : 0);
   return i >= 0 && i < static_cast<int64_t>(items.size()) ? evaluate(*items[i]) : std::nullopt;
 }
 

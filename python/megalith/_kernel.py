@@ -14,7 +14,6 @@ import numpy.typing as npt
 from . import _core
 from ._errors import Message
 from ._requests import Request, byte_encode, dict_of, number_of
-
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -129,10 +128,13 @@ class Kernel:
         Other threads run meanwhile; one batch of a program runs at a time. Ctrl-C gives control back at once. The
         batch then goes on in the background until it has ended, and the kernel is busy so long.
         """
-        batch = [
-            dict_of(Request.of(request), str(number), self._inputs, self._encode, self._encode)
-            for number, request in enumerate(requests)
-        ]
+        batch = []
+        for number, each in enumerate(requests):
+            request = Request.of(each)
+            for name in ("logprobs", "prompt_logprobs"):
+                if getattr(request, name) is not None:
+                    raise TypeError(f"`{name}` is for sessions: a batch gives whole rows with `logits=True`")
+            batch.append(dict_of(request, str(number), self._inputs, self._encode, self._encode))
         options = {
             "capacity": max(1, len(batch)),
             "logits": logits,

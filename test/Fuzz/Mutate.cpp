@@ -19,9 +19,9 @@ namespace {
 
 /// What the language, the IR and the files know by name.
 constexpr const char *words[] = {
-#define PREDEFINED(Id, Name, Type, Text) Name,
-#define POOL_NAME(Id, Name, Type, Text) "kv.target." Name,
-#define FUNCTION(Id, Name, Params, Result, Text) Name,
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) Name,
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) "kv.target." Name,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Name,
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) Name,
 #define WORD(Word) Word,
 #include "megalith/Sema/Builtins.def"

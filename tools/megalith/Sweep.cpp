@@ -333,7 +333,7 @@ private:
 
 } // namespace
 
-bool sweepCommand(const SweepCommand &command, Diagnostics &diags) {
+bool sweep(const SweepCommand &command, Diagnostics &diags) {
   const auto plan = planSweep(command, diags);
   if (!plan)
     return false;
