@@ -37,7 +37,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
   case Op::Param:
     if (!op.has<attr::value>() && !op.has<attr::items>() && !op.has<attr::numbers>())
       return fail(op, "the attribute `value` of `param` is missing");
-    return holdsType("value", op.has<attr::value>() || op.get<attr::type>() != Scalar::F32 ? op.get<attr::value>() : 0.0);
+    return holdsType("value",
+                     op.has<attr::value>() || op.get<attr::type>() != Scalar::F32 ? op.get<attr::value>() : 0.0);
   case Op::Field:
   case Op::PolicyState:
     if (op.op == Op::Field && op.has<attr::rows>() && !op.has<attr::capacity>())

@@ -95,9 +95,8 @@ const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
 #endif
 
 /// One panel of outputs for all rows.
-WIDER_VECTORS UNCHECKED
-static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t rows, int64_t columns, float *out,
-                          int64_t stride) {
+WIDER_VECTORS UNCHECKED static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t rows,
+                                                  int64_t columns, float *out, int64_t stride) {
   constexpr int64_t panel = PackedWeight::panel;
   // Eight equal parts of k padded to a multiple of 256; the padding adds zeros.
   int64_t part = (k + 255) / 256 * 32;

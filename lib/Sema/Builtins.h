@@ -4,6 +4,7 @@
 
 #include "megalith/Sema/Typed.h"
 #include "megalith/Syntax/Ast.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace megalith::sema {

@@ -63,8 +63,6 @@ public:
     return image.unfinished() ? Launch::Rests : Launch::Ended;
   }
 
-  std::optional<runtime::RunOutcome::Stop> stopped() override { return std::nullopt; } // there is no watchdog
-
   runtime::Failure read(size_t member, void *to, size_t bytes, size_t offset) override {
     const size_t index = image.indexOf(member);
     if (index >= image.buffers.size() || offset + bytes > image.buffers[index].bytes)

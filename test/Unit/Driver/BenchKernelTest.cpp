@@ -1,8 +1,6 @@
 // The kernels of `megalith bench`, on the CPU executor with every access checked.
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
-#include "test/Unit/Checkpoint/TempDir.h"
-#include <cstdlib>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +10,6 @@ namespace {
 
 class BenchKernelTest : public ::testing::Test {
 protected:
-  BenchKernelTest() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
-  ~BenchKernelTest() override { unsetenv("MEGALITH_CACHE_DIR"); }
-
   static constexpr const char *benchUnit = "#include \"megalith/Bench.cuh\"\n";
   std::string assemble(std::optional<emit::Units> units, int arch = 900) {
     if (units)
@@ -26,7 +21,6 @@ protected:
     return kernel ? kernel->path : "";
   }
 
-  TempDir dir;
   SourceFiles sources;
   Diagnostics diags{sources};
 };

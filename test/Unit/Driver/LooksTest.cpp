@@ -5,11 +5,9 @@
 #include "megalith/IR/Reducers.h"
 #include "megalith/Reference/Reduce.h"
 #include "runtime/cpu/CpuEngine.h"
-#include "test/Unit/Checkpoint/TempDir.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -133,7 +131,6 @@ float toBf16(float v) {
 }
 
 struct LooksTest : testing::Test {
-  TempDir dir;
   void *library = nullptr;
   using Kernel = void (*)(abi::LaunchParams, const float *, int);
   Kernel rounded = nullptr, whole = nullptr;
@@ -141,11 +138,9 @@ struct LooksTest : testing::Test {
   std::mt19937 random{42};
 
   void SetUp() override {
-    setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1);
     SourceFiles sources;
     Diagnostics diags{sources};
     const auto compiled = driver::assembleHostText(looksKernel, "looks.cu", {.checked = true, .arch = 900}, diags);
-    unsetenv("MEGALITH_CACHE_DIR");
     ASSERT_TRUE(compiled) << diags.render();
     library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();

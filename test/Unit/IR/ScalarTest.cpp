@@ -46,7 +46,8 @@ TEST(Scalar, IntervalsHoldTheValues) {
   const int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -9, -1, 0, 1, 2, 7, INT32_MAX - 1, INT32_MAX};
   const auto any = [&] { return ends[random() % std::size(ends)] + (random() % 2 ? 0 : int64_t(random() % 5) - 2); };
   const auto interval = [&] {
-    const int64_t a = std::clamp<int64_t>(any(), INT32_MIN, INT32_MAX), b = std::clamp<int64_t>(any(), INT32_MIN, INT32_MAX);
+    const int64_t a = std::clamp<int64_t>(any(), INT32_MIN, INT32_MAX),
+                  b = std::clamp<int64_t>(any(), INT32_MIN, INT32_MAX);
     return Interval{std::min(a, b), std::max(a, b)};
   };
   const auto in = [&](Interval i) {

@@ -77,7 +77,8 @@ TEST(Verifier, RejectsDeclarations) {
        "the arguments must be what the segment before it yields"},
   };
   for (const Case &c : cases) {
-    EXPECT_EQ(complaint(problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}")), c.message) << c.code;
+    EXPECT_EQ(complaint(problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}")), c.message)
+        << c.code;
   }
   EXPECT_EQ(problem("module @m {fault = \"F\"} {\n}"), "`@F` is no declared state, in `module @m {fault = \"F\"}`");
 }
@@ -119,7 +120,8 @@ TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
       {"model @m " MODEL " { weight @w {shape = [2], alias = \"w\"} }", "`alias` must name a weight of the same shape"},
   };
   for (const Case &c : cases) {
-    EXPECT_EQ(complaint(problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}")), c.message) << c.code;
+    EXPECT_EQ(complaint(problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}")), c.message)
+        << c.code;
   }
 }
 
