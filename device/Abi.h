@@ -68,7 +68,7 @@ struct InputRange {
   int unused;
 };
 
-// RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
+// RequestHeader::fault is the code of Contract/Faults.def, the state in which it happened, and a place. The place is
 // the line of the pipeline's file whose code ran; 0 means that it is not known. With kFaultAtCall the place is
 // the number of the call site at which the request waited; of KV_TOO_LARGE that of the pool.
 constexpr int kFaultAtCall = 1 << 6; ///< codes are below it
@@ -76,8 +76,8 @@ constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
 constexpr int kFaultPlaceShift = 14;
 constexpr int kFaultMaxLine = (1 << 18) - 1;
-/// What IR/Faults.def calls the numbers of a fault. They stand in members that a request which has ended does not need:
-/// waitingSince, callCount, priority.
+/// What Contract/Faults.def calls the numbers of a fault. They stand in members that a request which has ended does not
+/// need: waitingSince, callCount, priority.
 struct FaultNumbers {
   int words[3];
 };
@@ -401,7 +401,7 @@ using HostParams = LaunchParamsOf<limits::models>;
 //
 //   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them,
 //   rows, words per row and from bit kTraceModelShift on the number of their model, requests
-//   rows x      the words of Row (IR/Row.h); where the pipeline has reducers beside argmax, those of
+//   rows x      the words of Row (Contract/Row.h); where the pipeline has reducers beside argmax, those of
 //               LaunchParams::reduced, all bits set where a reducer does not read the row; one more with a hash of its
 //               K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of

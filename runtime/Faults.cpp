@@ -10,7 +10,7 @@ std::string faultName(unsigned word) {
 #define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   case Code:                                                                                                           \
     return Code ? Name : "";
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
   }
   return "UNKNOWN";
 }

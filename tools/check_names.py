@@ -192,8 +192,7 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        shared = [ROOT / "include/megalith/IR" / name for name in ("Row.h", "Faults.def", "Reducers.def")]
-        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
+        for path in [file for part in ("device", "device/cpu", "include/megalith/Contract") for file in (ROOT / part).glob("*")]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
         shutil.copy(ROOT / "device/cpu/Primitives.cuh", headers / "Primitives.cuh")

@@ -10,7 +10,7 @@
 namespace megalith::api {
 
 void reportRuntime(Diagnostics &diags, const runtime::RuntimeError &error) {
-  diags.report(diagByKebab(error.kind), {}, error.message);
+  diags.report(AnyDiag{diagByKebab(error.kind)}, {}, error.message);
 }
 
 SourceLoc placeOf(llvm::StringRef place, const SourceFiles &files) {

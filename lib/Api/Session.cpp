@@ -343,7 +343,7 @@ std::string faultText(std::string_view code) {
 #define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   if (code == Name)                                                                                                    \
     return Text;
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
   return "a code that this version does not know";
 }
 

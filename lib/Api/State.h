@@ -74,10 +74,10 @@ template <class T, class Step> Expected<T> guarded(Step &&step) {
 Messages caught(const char *what);
 
 /// One error without a place.
-template <class... Args> Messages failure(Diag id, const Args &...args) {
+template <class... Args> Messages failure(DiagFor<Args...> kind, const Args &...args) {
   SourceFiles none;
   Diagnostics diags(none);
-  diags.report(id, {}, args...);
+  diags.report(AnyDiag{kind.id}, {}, args...);
   return diags.messages();
 }
 

@@ -225,18 +225,18 @@ bool Verifier::checkTurned(const Operation &op) {
 
 /// Which two columns of a product a thread holds, see `fuse-epilogues`.
 bool Verifier::checkPair(const Operation &product, const std::vector<const Operation *> &products) {
-  const std::string &pair = product.get<attr::pair>();
+  const Pairing pair = product.get<attr::pair>();
   const int64_t columns = module.type(product.result()).size;
-  if (pair == "half")
+  if (pair == Pairing::Half)
     return ((product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 &&
              columns % product.get<attr::dim>() == 0) ||
             fail(product, "`dim` must be even and divide the columns")) &&
            checkTurned(product);
-  if (pair == "adjacent")
+  if (pair == Pairing::Adjacent)
     return true;
   const auto partnerOf = [&](const Operation &of) -> const Operation * {
     const size_t number = of.get<attr::partner>();
-    return of.get<attr::pair>() == "dual" && number < products.size() ? products[number] : nullptr;
+    return of.get<attr::pair>() == Pairing::Dual && number < products.size() ? products[number] : nullptr;
   };
   const Operation *partner = partnerOf(product);
   return (partner && partner != &product && partnerOf(*partner) == &product &&

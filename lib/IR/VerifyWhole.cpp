@@ -28,7 +28,7 @@ bool Verifier::checkParams() {
     if (!op)
       return fail(module.root, fmt::format("there is no `param @{}`", param.name));
     const int64_t value = op->get<attr::value>().whole();
-    if (op->get<attr::type>() != "i32" || value < param.least || value > param.most)
+    if (op->get<attr::type>() != Scalar::I32 || value < param.least || value > param.most)
       return fail(*op, fmt::format("`@{}` must be an i32 from {} to {}", param.name, param.least, param.most));
   }
   return true;
@@ -96,7 +96,7 @@ bool Verifier::checkSites() {
                   fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
     const std::vector<std::string> &results = module.find(Op::Model, call->name)->get<attr::results>();
     for (const Operation &reduce : reducersOf(*call))
-      if (const std::string &of = reduce.get<attr::of>(); of != "logits" && !llvm::is_contained(results, of))
+      if (const std::string &of = reduce.get<attr::result>(); !readsLogits(reduce) && !llvm::is_contained(results, of))
         return fail(reduce, fmt::format("model `{}` has no result `{}`", call->name, of));
   }
   return true;
@@ -242,7 +242,7 @@ bool Verifier::checkModel(const Operation &op) {
     const auto check = [&](const Operation &inner, int64_t layers) {
       if (!good)
         return;
-      if (inner.op == Op::Embed && inner.get<attr::by>() == "token" &&
+      if (inner.op == Op::Embed && inner.get<attr::by>() == By::Token &&
           weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
         good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
       if (inner.op == Op::KvAppend &&

@@ -1,4 +1,5 @@
 #include "StageBody.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cassert>
@@ -136,7 +137,7 @@ Value StageBody::request(const Expr &e) {
   };
   const auto &[name, op] = table[static_cast<size_t>(e.as<sema::Predefined>())];
   if (op == Op::Host)
-    return named<attr::of>(op, e, "", name);
+    return named<attr::number>(op, e, "", name);
   if (op != Op::SeqAt)
     return emit(op, e.loc, {}, typeOf(e.type));
   // The last token.
@@ -150,14 +151,15 @@ Value StageBody::request(const Expr &e) {
 /// A read that names what it reads in an attribute.
 template <class Attr> Value StageBody::named(Op op, const Expr &e, const std::string &of, const std::string &what) {
   Operation &read = add(op, e.loc, {}, typeOf(e.type), of);
-  read.set<Attr>(what);
+  if constexpr (std::is_enum_v<AttrValue<Attr>>)
+    read.setWord<Attr>(what);
+  else
+    read.set<Attr>(what);
   module.values[read.result().id].hint = what;
   return read.result();
 }
 
 Value StageBody::binary(const Expr &e) {
-  static const Op ops[] = {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Mod, Op::Eq, Op::Ne,
-                           Op::Lt,  Op::Le,  Op::Gt,  Op::Ge,  Op::And, Op::Or};
   Value a = expression(*e.args[0]);
   const bool isAnd = e.is(sema::BinaryOp::And);
   if ((isAnd || e.is(sema::BinaryOp::Or)) && mayFault(*e.args[1])) {
@@ -167,7 +169,7 @@ Value StageBody::binary(const Expr &e) {
     return isAnd ? choose(e.loc, a, boolean, other, decided) : choose(e.loc, a, boolean, decided, other);
   }
   Value b = expression(*e.args[1]);
-  return emit(ops[static_cast<int>(e.as<sema::BinaryOp>())], e.loc, {a, b}, typeOf(e.type));
+  return emit(e.as<sema::BinaryOp>(), e.loc, {a, b}, typeOf(e.type));
 }
 
 /// The first value whose threshold is reached; the last one is also the default.
@@ -299,7 +301,7 @@ Value StageBody::over(const Expr &e) {
   builder.loc = e.loc;
   Operation &o = builder.create(op, operands, {result});
   if (op == Op::Fold)
-    o.set<attr::by>(std::string(builtin(function).name));
+    o.setWord<attr::by>(builtin(function).name);
   if (op == Op::SeqTop)
     o.set<attr::range>(std::max<int64_t>(1, rounds));
   o.regions[0] = std::move(body);
@@ -308,11 +310,11 @@ Value StageBody::over(const Expr &e) {
 
 Value StageBody::lookup(const Expr &e) {
   std::vector<Value> operands = {expression(*e.args[0]), expression(*e.args[1])};
-  std::vector<std::string> with;
+  std::vector<Operand> with;
   for (size_t i : {2, 3})
     if (e.args[i]) {
       operands.push_back(expression(*e.args[i]));
-      with.push_back(i == 2 ? "from" : "ngram");
+      with.push_back(i == 2 ? Operand::From : Operand::Ngram);
     }
   Operation &found = add(Op::NgramLookup, e.loc, operands, typeOf(e.type));
   found.set<attr::ngram>(e.as<sema::Lookup>().ngram);
@@ -347,16 +349,13 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     reduce.name = r.name;
     reduce.loc = r.loc;
     // One result for each row that there can be by the type of what is fed, unless it reads some of them.
-    int64_t rows = module.type(fed).size;
-    for (int64_t bound : {call.chunk, call.most})
-      if (bound)
-        rows = rows ? std::min(rows, bound) : bound;
-    std::vector<std::string> names;
+    int64_t rows = mostRows(module.type(fed), call.chunk, call.most);
+    std::vector<Operand> names;
     for (const auto &[name, value, fromEnd] : r.with) {
-      const bool bound = name == "first" || name == "last";
+      names.push_back(*wordNamed<Operand>(name));
+      const bool bound = names.back() == Operand::First || names.back() == Operand::Last;
       reduce.operands.push_back(bound ? rowBound(*value, fromEnd) : expression(*value));
-      names.push_back(name);
-      if (bound || name == "tokens" || name == "kept")
+      if (choosesRows(names.back()))
         rows = 0;
     }
     if (!names.empty())
@@ -364,9 +363,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     if (r.n > 0)
       reduce.set<attr::n>(r.n);
     if (!r.of.empty())
-      reduce.set<attr::of>(r.of);
+      reduce.set<attr::result>(r.of);
     if (!r.part.empty())
-      reduce.set<attr::part>(r.part);
+      reduce.setWord<attr::part>(r.part);
     if (!r.kept.empty())
       reduce.set<attr::kept>(r.kept);
     if (!r.minus.empty())
@@ -382,9 +381,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
   Operation &o = builder.create(Op::Call, operands, results);
   o.name = call.model;
   if (!call.rows.empty())
-    o.set<attr::with>(std::vector<std::string>{call.rows});
+    o.set<attr::with>({*wordNamed<Operand>(call.rows)});
   o.set<attr::site>(site++);
-  o.set<attr::kv>(std::string(call.draft ? "draft" : "commit"));
+  o.set<attr::kv>(call.draft ? KvUse::Draft : KvUse::Commit);
   if (results.empty())
     o.regions.clear();
   else
@@ -531,7 +530,7 @@ Value StageBody::expression(const Expr &e) {
   case Expr::TopParts:
     break;
   case Expr::Sampling:
-    return named<attr::of>(Op::Sampling, e, "", e.name());
+    return named<attr::setting>(Op::Sampling, e, "", e.name());
   }
   return Value();
 }

@@ -501,19 +501,16 @@ private:
       range.dim = product->get<attr::dim>();
       range.turned = product->get<attr::turned>() ? product->get<attr::turned>() : range.dim;
       range.pairBegin = pairs;
-      const std::string &pairing = product->get<attr::pair>();
-      if (pairing == "half") {
-        range.pairing = Pairing::Half;
+      range.pairing = product->get<attr::pair>();
+      if (range.pairing == Pairing::Half) {
         range.pairs = shape[0] / 2;
-      } else if (pairing == "dual") {
+      } else if (range.pairing == Pairing::Dual) {
         const Operation *second = products.at(product->get<attr::partner>());
-        range.pairing = Pairing::Dual;
         range.second = second->name;
         range.secondProduct = second->result();
         range.pairs = shape[0];
         done.insert(product->get<attr::partner>());
       } else {
-        range.pairing = Pairing::Adjacent;
         range.pairs = (shape[0] + 1) / 2;
       }
       pairs += roundUp(range.pairs, kPairsOfTile);

@@ -4,8 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "Layout.h"
 #include "device/Abi.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/IR/Calls.h"
-#include "megalith/IR/Row.h"
 #include "llvm/ADT/STLExtras.h"
 #include <array>
 #include <utility>

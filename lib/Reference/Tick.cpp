@@ -13,7 +13,7 @@ const char *reference::faultName(Fault fault) {
 #define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   case Fault::Enum:                                                                                                    \
     return Name;
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
   }
   return "";
 }
@@ -68,7 +68,7 @@ Running &Machine::add(int64_t number, const Request &input) {
   for (const ir::Operation *policy : program.module.all(ir::Op::Policy))
     for (const ir::Operation &state : policy->region().ops)
       if (state.op == ir::Op::PolicyState) {
-        bool real = state.get<ir::attr::type>() == "f32";
+        bool real = state.get<ir::attr::type>() == ir::Scalar::F32;
         r.policyState[policy->name + "." + state.name] =
             constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
       }

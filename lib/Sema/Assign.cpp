@@ -143,7 +143,7 @@ void Statements::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
   if (v && v->type.elem == Elem::Logits) {
     const bool none = v->kind == Expr::ModelCall && v->as<Call>().keepNone;
     if (none || stored || ctx.changing.count(&stmt)) {
-      diags.report(none ? Diag::KeepNoneReduced : Diag::LogitsUse, v->loc);
+      diags.report(AnyDiag{none ? Diag::KeepNoneReduced : Diag::LogitsUse}, v->loc);
       v = nullptr;
     }
   }

@@ -9,7 +9,7 @@ namespace megalith::sema {
 static std::vector<Builtin> parsed() {
   std::vector<Builtin> list = {
 #define FUNCTION(Id, Name, Where, Operation, Params, Result, Text)                                                     \
-  {Function::Id, Name, "`" Name "`", Builtin::Where, Params, Result},
+  {Function::Id, Name, "`" Name "`", Builtin::Where, ir::Op::Operation, Params, Result},
 #include "megalith/Sema/Builtins.def"
   };
   for (Builtin &f : list) {

@@ -22,6 +22,7 @@ struct Builtin {
   llvm::StringRef name;
   const char *quoted;
   Where where;
+  ir::Op op;
   llvm::StringRef text, result;
   std::vector<Parameter> params = {};
   bool variadic = false;

@@ -115,7 +115,7 @@ int64_t Context::rowsPerPass() const {
 
 void Context::reportUnknown(Diag id, SourceLoc loc, const std::string &name,
                             const std::vector<std::string> &candidates) {
-  diags.report(id, loc, name);
+  diags.report(AnyDiag{id}, loc, name);
   diags.suggest(name, candidates);
 }
 

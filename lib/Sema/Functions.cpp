@@ -7,12 +7,6 @@
 
 namespace megalith::sema {
 
-/// What the lesser or the greater one of two can be.
-static Range picked(Function f, Range a, Range b) {
-  return f == Function::Min ? Range{std::min(a.lo, b.lo), std::min(a.hi, b.hi)}
-                            : Range{std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-}
-
 ExprRef Expressions::checkCall(const ast::Expr &e) {
   if (ctx.isModel(e.text))
     return checkModelCall(e);
@@ -61,13 +55,8 @@ ExprRef Expressions::checkFunction(const Builtin &f, const ast::Expr &e) {
     return checkCast(args);
   case Function::Abs: {
     const ExprRef &x = args.values[0];
-    const Range r = x->range;
     return make(Expr::Math, x->type, e.loc, {x}, f.id,
-                x->type.is(Elem::I32) && r.lo > INT32_MIN ? Range{r.lo > 0   ? r.lo
-                                                                  : r.hi < 0 ? -r.hi
-                                                                             : 0,
-                                                                  std::max(-r.lo, r.hi)}
-                                                          : Range());
+                x->type.is(Elem::I32) ? ir::intervalOf(f.op, x->range) : Range());
   }
   default: // f32 of what was checked; what is absent is 0
     for (ExprRef &v : args.values)
@@ -106,7 +95,8 @@ ExprRef Expressions::checkClamp(const Arguments &args) {
     return nullptr;
   }
   const auto pick = [&](Function f, const ExprRef &a, const ExprRef &b) {
-    return make(Expr::Math, a->type, args.call.loc, {a, b}, f, picked(f, a->range, b->range));
+    return make(Expr::Math, a->type, args.call.loc, {a, b}, f,
+                ir::intervalOf(builtins()[static_cast<size_t>(f)].op, a->range, b->range));
   };
   return pick(Function::Min, pick(Function::Max, values[0], values[1]), values[2]);
 }
@@ -183,7 +173,7 @@ ExprRef Expressions::checkMinMax(const Arguments &args) {
   }
   Range range = values[0]->range;
   for (const ExprRef &v : values)
-    range = picked(f, range, v->range);
+    range = ir::intervalOf(builtins()[static_cast<size_t>(f)].op, range, v->range);
   return make(Expr::Math, values[0]->type, e.loc, values, f, range);
 }
 

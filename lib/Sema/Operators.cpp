@@ -22,8 +22,8 @@ ExprRef Expressions::checkUnary(const ast::Expr &e) {
     diags.report(Diag::TypeMismatch, e.args[0]->loc, "the operand of `-`", "i32 or f32", a->type.str());
     return nullptr;
   }
-  const auto v = make(Expr::Neg, a->type, e.loc, {a}, {},
-                      a->type.is(Elem::I32) ? arithmetic(BinaryOp::Sub, Range::of(0), a->range) : Range());
+  const auto v =
+      make(Expr::Neg, a->type, e.loc, {a}, {}, a->type.is(Elem::I32) ? ir::intervalOf(ir::Op::Neg, a->range) : Range());
   return isLiteral(*a) ? folded(ctx, v) : v;
 }
 
@@ -63,7 +63,7 @@ ExprRef Expressions::checkBinary(const ast::Expr &e) {
   Elem elem = a->type.elem;
   bool number = elem == Elem::I32 || elem == Elem::F32;
   bool equality = op == BinaryOp::Eq || op == BinaryOp::Ne;
-  bool arithmeticOp = op <= BinaryOp::Mod;
+  bool arithmeticOp = !ir::hasTrait(op, ir::Trait::Truth);
   const char *need = equality              ? "two values of the same type, no tables"
                      : op == BinaryOp::Mod ? "two i32"
                                            : "two i32 or two f32";
@@ -79,7 +79,7 @@ ExprRef Expressions::checkBinary(const ast::Expr &e) {
     return nullptr;
   }
   const auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b}, op,
-                      arithmeticOp && elem == Elem::I32 ? arithmetic(op, a->range, b->range) : Range());
+                      arithmeticOp && elem == Elem::I32 ? ir::intervalOf(op, a->range, b->range) : Range());
   return arithmeticOp && isLiteral(*a) && isLiteral(*b) ? folded(ctx, v) : v;
 }
 

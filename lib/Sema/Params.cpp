@@ -1,6 +1,6 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
+#include "Builtins.h"
 #include "Declarations.h"
-#include "device/Exact.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -8,103 +8,21 @@ namespace megalith::sema {
 
 static bool fitsInt32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
-/// One arithmetic step on constants of the same type; division by zero gives 0
-/// for integers, as at run time.
-static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Constant &b) {
-  Constant r{a.elem};
-  const auto boolean = [](bool v) { return Constant{Elem::Bool, v, 0}; };
-  const auto compared = [&](auto x, auto y) -> std::optional<Constant> {
-    switch (op) {
-    case BinaryOp::Eq:
-      return boolean(x == y);
-    case BinaryOp::Ne:
-      return boolean(x != y);
-    case BinaryOp::Lt:
-      return boolean(x < y);
-    case BinaryOp::Le:
-      return boolean(x <= y);
-    case BinaryOp::Gt:
-      return boolean(x > y);
-    case BinaryOp::Ge:
-      return boolean(x >= y);
-    default:
-      return std::nullopt;
-    }
-  };
-  if (a.elem == Elem::F32) {
-    float x = a.floatValue, y = b.floatValue;
-    switch (op) {
-    case BinaryOp::Add:
-      r.floatValue = x + y;
-      return r;
-    case BinaryOp::Sub:
-      r.floatValue = x - y;
-      return r;
-    case BinaryOp::Mul:
-      r.floatValue = x * y;
-      return r;
-    case BinaryOp::Div:
-      r.floatValue = x / y;
-      return r;
-    default:
-      return compared(x, y);
-    }
-  }
-  int64_t x = a.intValue, y = b.intValue;
-  switch (op) {
-  case BinaryOp::Add:
-    r.intValue = x + y;
-    return r;
-  case BinaryOp::Sub:
-    r.intValue = x - y;
-    return r;
-  case BinaryOp::Mul:
-    r.intValue = x * y;
-    return r;
-  case BinaryOp::Div:
-    r.intValue = y ? x / y : 0;
-    return r;
-  case BinaryOp::Mod:
-    r.intValue = y ? x % y : 0;
-    return r;
-  case BinaryOp::And:
-    return boolean(x && y);
-  case BinaryOp::Or:
-    return boolean(x || y);
-  default:
-    return compared(x, y);
-  }
-}
-
-static std::optional<Constant> applied(Function f, const std::vector<Constant> &args) {
-  const auto real = [](float v) { return Constant{Elem::F32, 0, v}; };
-  const auto x = static_cast<float>(args[0].floatValue);
-  switch (f) {
-  case Function::Min:
-  case Function::Max: {
-    Constant best = args[0];
-    for (const Constant &c : args) {
-      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
-      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
-      if (f == Function::Min ? less : greater)
-        best = c;
-    }
-    return best;
-  }
-  case Function::Ratio:
-    return real(args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f);
-  case Function::Abs:
-    if (args[0].elem == Elem::I32)
-      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
-    return real(exactAbs(x));
-  case Function::Exp:
-    return real(exactExp(x));
-  case Function::Log:
-    return real(exactLog(x));
-  case Function::Sqrt:
-    return real(exactSqrt(x));
-  case Function::Pow:
-    return real(exactPow(x, static_cast<float>(args[1].floatValue)));
+/// The operation that an expression is on numbers; nullopt: none.
+static std::optional<ir::Op> operationOf(const Expr &e) {
+  switch (e.kind) {
+  case Expr::Neg:
+    return ir::Op::Neg;
+  case Expr::Not:
+    return ir::Op::Not;
+  case Expr::Binary:
+    return e.as<BinaryOp>();
+  case Expr::Select:
+    return ir::Op::Select;
+  case Expr::Cast:
+    return ir::Op::Cast;
+  case Expr::Math:
+    return builtins()[static_cast<size_t>(e.as<Function>())].op;
   default:
     return std::nullopt;
   }
@@ -112,27 +30,19 @@ static std::optional<Constant> applied(Function f, const std::vector<Constant> &
 
 /// One step of a constant, without a look at what its type holds.
 static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
-  switch (e.kind) {
-  case Expr::Const:
+  if (e.kind == Expr::Const)
     return Constant{e.type.elem, e.as<Number>().intValue, e.as<Number>().floatValue};
-  case Expr::Neg:
-    return Constant{e.type.elem, -args[0].intValue, -args[0].floatValue};
-  case Expr::Not:
-    return Constant{Elem::Bool, !args[0].intValue, 0};
-  case Expr::Binary:
-    return fold(e.as<BinaryOp>(), args[0], args[1]);
-  case Expr::Select:
-    return args[0].intValue ? args[1] : args[2];
-  case Expr::Math:
-    return applied(e.as<Function>(), args);
-  case Expr::Cast:
-    if (e.type.is(Elem::F32))
-      return Constant{Elem::F32, 0, static_cast<float>(static_cast<int32_t>(args[0].intValue))};
-    return Constant{Elem::I32,
-                    args[0].elem == Elem::F32 ? exactInt(static_cast<float>(args[0].floatValue)) : args[0].intValue};
-  default:
-    return std::nullopt;
+  const std::optional<ir::Op> op = operationOf(e);
+  std::vector<ir::ScalarValue> values;
+  for (const Constant &c : args)
+    values.push_back({c.elem == Elem::F32, c.intValue, static_cast<float>(c.floatValue)});
+  // `min` and `max` have any number of arguments.
+  while (values.size() > 2 && (op == ir::Op::Min || op == ir::Op::Max)) {
+    values[1] = *ir::valueOf(*op, {values[0], values[1]});
+    values.erase(values.begin());
   }
+  const auto value = op ? ir::valueOf(*op, values, e.type.is(Elem::F32)) : std::nullopt;
+  return value ? std::optional(Constant{e.type.elem, value->i, value->f}) : std::nullopt;
 }
 
 /// An element of a param that is a sequence.
@@ -176,7 +86,8 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
 }
 
 static void report(Context &ctx, const Overflow &overflow) {
-  ctx.diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
+  ctx.diags.report(AnyDiag{overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange}, overflow.loc,
+                   overflow.value);
 }
 
 ExprRef folded(Context &ctx, const ExprRef &e) {

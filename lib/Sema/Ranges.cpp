@@ -4,40 +4,6 @@
 
 namespace megalith::sema {
 
-Range hull(Range a, Range b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
-
-/// i32 wraps: what may leave it can be anything.
-static Range wrapped(int64_t lo, int64_t hi) { return lo < INT32_MIN || hi > INT32_MAX ? Range() : Range{lo, hi}; }
-
-Range arithmetic(BinaryOp op, Range a, Range b) {
-  switch (op) {
-  case BinaryOp::Add:
-    return wrapped(a.lo + b.lo, a.hi + b.hi);
-  case BinaryOp::Sub:
-    return wrapped(a.lo - b.hi, a.hi - b.lo);
-  case BinaryOp::Mul: {
-    const int64_t p[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
-    return wrapped(*std::min_element(p, p + 4), *std::max_element(p, p + 4));
-  }
-  case BinaryOp::Div: {
-    if (b.lo == b.hi && b.lo > 0)
-      return {a.lo / b.lo, a.hi / b.lo};
-    // Truncation never moves a quotient away from zero; 0 when the divisor is 0.
-    if (a.lo >= 0 && b.lo >= 0)
-      return {0, a.hi};
-    const int64_t most = std::max(-a.lo, a.hi); // the least i32 by -1 wraps
-    return wrapped(-most, most);
-  }
-  case BinaryOp::Mod: {
-    // The sign is the dividend's, and neither number is smaller; 0 when the divisor is 0.
-    const int64_t most = std::max<int64_t>(0, std::max(-b.lo, b.hi) - 1);
-    return {a.lo >= 0 ? 0 : -std::min(most, -a.lo), a.hi <= 0 ? 0 : std::min(most, a.hi)};
-  }
-  default:
-    return {};
-  }
-}
-
 static bool hasEffect(const Expr &e) {
   return e.kind == Expr::Append || e.kind == Expr::ModelCall ||
          std::any_of(e.args.begin(), e.args.end(), [](const ExprRef &arg) { return arg && hasEffect(*arg); });

@@ -111,7 +111,7 @@ Type wider(Type a, const Type &b) {
 ExprRef negated(const ExprRef &e) {
   if (e->kind == Expr::Neg)
     return e->args[0];
-  return make(Expr::Neg, e->type, e->loc, {e}, {}, arithmetic(BinaryOp::Sub, Range::of(0), e->range));
+  return make(Expr::Neg, e->type, e->loc, {e}, {}, ir::intervalOf(ir::Op::Neg, e->range));
 }
 
 bool sameExpr(const Expr &a, const Expr &b) {

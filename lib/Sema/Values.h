@@ -37,9 +37,6 @@ ExprRef convert(ExprRef e, Elem elem);
 bool unify(ExprRef &a, ExprRef &b);
 /// `a` with room for what `b` has room for, too.
 Type wider(Type a, const Type &b);
-/// Interval arithmetic of i32, which wraps.
-Range hull(Range a, Range b);
-Range arithmetic(BinaryOp op, Range a, Range b);
 /// Elements of a table.
 inline constexpr int64_t mostCells = limits::cells;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.

@@ -33,7 +33,7 @@ constexpr const char *words[] = {
 #define PASS(Function, Name, Text) Name,
 #include "megalith/Transforms/Passes.def"
 #define FAULT(Enum, Code, Name, Text, Numbers) Name,
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
     "i32",
     "f32",
     "bool",

@@ -50,7 +50,7 @@ std::optional<std::string> findGpu(const std::string &advice, Diagnostics &diags
   // The advice after the reason is that of `run`.
   const Error error = found.errors().first();
   const llvm::StringRef reason = llvm::StringRef(error.message).split("; `--device=").first;
-  diags.report(diagByKebab(error.kind), {}, reason.str() + "; " + advice);
+  diags.report(AnyDiag{diagByKebab(error.kind)}, {}, reason.str() + "; " + advice);
   return std::nullopt;
 }
 

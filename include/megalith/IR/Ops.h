@@ -29,7 +29,8 @@ struct Trait {
     InSlot = 16,    ///< only of requests that hold a slot
     Ends = 32,      ///< a region
     ForValue = 64,  ///< its regions are evaluated for what they yield, and change nothing
-    OverRange = 128 ///< its region is evaluated for each number of a range: its operands begin with the range's
+    Truth = 128,    ///< its result is a bool
+    OverRange = 256 ///< its region is evaluated for each number of a range: its operands begin with the range's
   };
 };
 

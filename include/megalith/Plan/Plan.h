@@ -56,7 +56,7 @@ struct Knobs {
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
 
-enum class Pairing { Adjacent, Half, Dual };
+using ir::Pairing;
 
 /// Packed rows of one weight (or of two interleaved ones).
 struct PairRange {

@@ -7,7 +7,7 @@
 #ifndef MEGALITH_REQUESTS_TRACE_H
 #define MEGALITH_REQUESTS_TRACE_H
 
-#include "megalith/IR/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Os/Result.h"
 #include "megalith/Request.h"
 #include <array>
@@ -51,7 +51,7 @@ struct TracePass {
 
 struct TraceFault {
   int32_t request = 0;
-  std::string code; ///< a name of IR/Faults.def
+  std::string code; ///< a name of Contract/Faults.def
   bool operator==(const TraceFault &) const = default;
 };
 
@@ -74,7 +74,7 @@ struct TraceTick {
   std::vector<TraceFault> faults; ///< by request
 };
 
-/// What IR/Faults.def calls the numbers of a fault.
+/// What Contract/Faults.def calls the numbers of a fault.
 using FaultNumbers = std::array<int32_t, 3>;
 
 /// These in words; "" of a fault that has none.

@@ -7,6 +7,7 @@
 #ifndef MEGALITH_SEMA_TYPED_H
 #define MEGALITH_SEMA_TYPED_H
 
+#include "megalith/IR/Scalar.h"
 #include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include <cstdint>
@@ -61,11 +62,7 @@ struct Type {
 };
 
 /// All values that an i32 expression can have.
-struct Range {
-  int64_t lo = INT32_MIN, hi = INT32_MAX;
-  static Range of(int64_t v) { return {v, v}; }
-  bool operator==(const Range &) const = default;
-};
+using Range = ir::Interval;
 
 /// Predefined names of the request, and of all that run with it.
 enum class Predefined : uint8_t {
@@ -84,7 +81,8 @@ enum class Function : uint8_t {
 #include "megalith/Sema/Builtins.def"
 };
 
-enum class BinaryOp : uint8_t { Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge, And, Or };
+/// An operator.
+using BinaryOp = ir::Op;
 
 struct Expr;
 using ExprRef = std::shared_ptr<const Expr>;
