@@ -13,7 +13,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
 SHARED_MEMORY = "device/SharedMemory.h"
-REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
+REDUCERS, UNIT_FACTS, ELEMENTWISE = "IR/Reducers.def", "device/UnitFacts.def", "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
@@ -37,7 +37,7 @@ ALLOWED = {
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
     "Requests": ["Json", "Text", "Os", ROW, FAULTS, REQUEST],
     "Syntax": ["Support", "Text"],
-    "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
+    "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT, ELEMENTWISE],
     "IR": ["Support", "Text", REQUEST],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text", EXACT],
@@ -102,7 +102,7 @@ def target_of(path, name):
         return None
     first, *rest = name.split("/")[1:]
     short = "/".join([first, *rest])
-    return short if short in (ROW, FAULTS, REDUCERS) else first
+    return short if short in (ROW, FAULTS, REDUCERS, ELEMENTWISE) else first
 
 
 def sources(*folders):
@@ -123,7 +123,7 @@ def check_includes():
             if target is None:
                 yield f"{path.relative_to(root)}: `{name}` is no header that `{own}` knows"
             elif target not in (own, "llvm", *ALLOWED[own]) and not (
-                target in (ROW, FAULTS, REDUCERS) and "IR" in ALLOWED[own] + [own]
+                target in (ROW, FAULTS, REDUCERS, ELEMENTWISE) and "IR" in ALLOWED[own] + [own]
             ):
                 yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
 
