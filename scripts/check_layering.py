@@ -14,6 +14,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 ABI, SHAPE, UNIT_FACTS = "device/Abi.h", "device/Shape.h", "device/UnitFacts.def"
 SHARED_MEMORY = "device/SharedMemory.h"
 SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
+ELEMENTWISE = "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
@@ -40,7 +41,7 @@ ALLOWED = {
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST],
     "Syntax": [LIMITS, "Support", "Text"],
-    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR],
+    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
     "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
