@@ -2,9 +2,7 @@
 //
 //   auto program = megalith::Program::compile({.file = "p.yaml", .models = {{"", "models/demo"}}});
 //   auto kernel = megalith::Kernel::load(*program, {.device = megalith::Device::Cpu});
-//   auto session = megalith::Session::open(*kernel);
-//   session->submit({.id = "a", .tokens = {73, 110}, .maxNewTokens = 8});
-//   auto results = session->run();
+//   auto results = kernel->run({{.id = "a", .tokens = {73, 110}, .maxNewTokens = 8}});
 //
 // Needs the standard library only: no LLVM, no yaml-cpp, no CUDA toolkit. docs/library.md
 // explains it; megalith/megalith.h has the same for C.
@@ -14,9 +12,8 @@
 // and a fault of the library itself is an Error of the kind `internal-error`. What does not
 // prevent the value, as a warning, is in `messages()` of what was made.
 //
-// Threads. A Program, the kernels made of it and their sessions are for one thread at a
-// time. Session::start() runs the kernel on a thread of its own. LiveSession.h has sessions
-// that take requests while the kernel runs, from any threads.
+// Threads. A Program and the kernels made of it are for one thread at a time. LiveSession.h
+// has sessions that take requests while the kernel runs, from any threads.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_API_H
 #define MEGALITH_API_H
@@ -292,7 +289,7 @@ struct KernelOptions {
   std::vector<std::string> sourceFiles = {}; ///< edited units in place of the emitted ones
   bool wholeKernel = false;                  ///< compile it in one unit
   int cpuArch = 900;                         ///< Cpu: __CUDA_ARCH__, whose variants of the device code run
-  bool check = false;                        ///< Cpu: sessions can check every access to memory
+  bool check = false;                        ///< Cpu: runs can check every access to memory
   /// Called with what is being done, "" when it is over.
   std::function<void(const std::string &)> progress = nullptr;
 };
@@ -305,32 +302,8 @@ struct LoadedWeights {
   int64_t packedBytes = 0, rowBytes = 0;
 };
 
-/// A program on a device, with its weights. It keeps what it needs of the Program.
-class MEGALITH_API Kernel {
-public:
-  static Expected<Kernel> load(const Program &program, const KernelOptions &options = {});
-
-  const Messages &messages() const; ///< warnings
-  Device device() const;            ///< never Auto
-  std::string deviceName() const;   ///< of the GPU; empty elsewhere
-  /// What runs. Of the reference executor all is empty.
-  const Source &source() const;
-  double compileMilliseconds() const, loadMilliseconds() const;
-  /// Of a kernel. Of the reference executor all is 0.
-  LoadedWeights weights() const;
-  std::optional<bool> cacheHit() const; ///< nullopt: there was nothing to compile
-  std::string how() const;              ///< as Binary has it
-
-  struct State;
-  explicit Kernel(std::shared_ptr<State> state);
-  const std::shared_ptr<State> &internals() const { return state; }
-
-private:
-  std::shared_ptr<State> state;
-};
-
 //===----------------------------------------------------------------------===//
-// Session
+// Runs
 //===----------------------------------------------------------------------===//
 
 /// When things happened to a request. On a GPU in milliseconds since the run began, taken by the kernel. Elsewhere in
@@ -361,6 +334,9 @@ struct RequestResult {
   RequestTimes times;
   std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
   std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
+  /// Why it ended with a fault or was cut off, at its line of the file of requests and at the pipeline's. nullopt of
+  /// one that ended well.
+  std::optional<Error> error;
 };
 
 /// What a run gave.
@@ -371,26 +347,17 @@ struct Results {
   int64_t launches = 0;     ///< of the kernel
   HostCalls calls;          ///< on a GPU
   double milliseconds = 0;  ///< on a GPU of the kernel
-  bool interrupted = false; ///< SessionOptions::interrupted ended it
+  bool interrupted = false; ///< RunOptions::interrupted ended it
   /// Milliseconds since the run began, at which each tick began, and one more of its end; when wanted. Of the ticks
   /// that there was room for.
   std::vector<double> tickTimes;
   std::string trace; ///< JSON lines (docs/trace.md), when wanted
   /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
-  /// fault of a request is none: see Session::explain.
+  /// fault of a request is none: see RequestResult::error.
   Messages messages;
 };
 
-/// What is new of a request.
-struct Update {
-  size_t request = 0;          ///< its number, from submit()
-  std::vector<int32_t> tokens; ///< new ones
-  bool finished = false;       ///< Results has the rest
-};
-
-struct SessionOptions {
-  /// Requests that the session has room for, from 1 to 1000000.
-  size_t capacity = 4096;
+struct RunOptions {
   int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
   Control control = Control::Resident;
   /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
@@ -403,7 +370,7 @@ struct SessionOptions {
   bool tickTimes = false;      ///< give Results::tickTimes; on a GPU only
   bool logits = false;         ///< give RequestResult::logits
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
-  /// Asked often while the session runs, perhaps on another thread. `true` ends it: requests that have not ended by
+  /// Asked often while the kernel runs, perhaps on another thread. `true` ends it: requests that have not ended by
   /// then are `limit`, and there is no trace.
   std::function<bool()> interrupted = nullptr;
 
@@ -421,53 +388,33 @@ struct SessionOptions {
   std::vector<Corruption> corruptions = {};
 };
 
-/// Requests on their way through a kernel: a table of fixed capacity that is filled, started,
-/// and ends. The kernel takes its requests when it starts (LiveSession.h has one that takes
-/// them while it runs):
-///
-///   submit    before start() or run(). Behind it: the error `session-started`
-///   poll      while the kernel runs it has no news; all tokens come when it has ended
-///   stop      says that no more requests come, and waits until all have ended. Nothing
-///             ends a request early but `maxTicks`, `interrupted` and the watchdog
-///
-/// A kernel has one running session at a time (`kernel-busy`).
-class MEGALITH_API Session {
+/// A program on a device, with its weights. It keeps what it needs of the Program.
+class MEGALITH_API Kernel {
 public:
-  static Expected<Session> open(const Kernel &kernel, const SessionOptions &options = {});
-  Session(Session &&) noexcept;
-  Session &operator=(Session &&) noexcept;
-  /// Waits for a kernel that runs.
-  ~Session();
+  static Expected<Kernel> load(const Program &program, const KernelOptions &options = {});
 
-  /// Puts a request into the table and returns its number, from 0. A request that can never
-  /// run is an error.
-  Expected<size_t> submit(Request request);
-  const std::vector<Request> &requests() const;
-  /// What requests bring, as Program has it.
-  std::vector<Input> inputs() const;
+  /// Runs requests to their ends, on the calling thread. Any that can never run is an error, and then none runs.
+  /// Nothing ends one early but `maxTicks`, `interrupted` and the watchdog; LiveSession.h takes requests while the
+  /// kernel runs, and gives tokens as they are made. A kernel has one run or session at a time (`kernel-busy`).
+  Expected<Results> run(std::vector<Request> requests, const RunOptions &options = {}) const;
 
-  /// Starts the kernel and returns.
-  Status start();
-  /// What is new since the last call; waits for it `patience` at most. Empty behind the end: see done().
-  Expected<std::vector<Update>> poll(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
-  /// Whether all has ended and been given out by poll().
-  bool done() const;
-  /// No more requests come: waits for the end. The results stay in the session: results().
-  Status stop();
-  /// start(), stop() and results(), on the calling thread.
-  Expected<Results> run();
-  /// Of a run that has ended; moved out, so that a second call is an error.
-  Expected<Results> results();
-
-  /// Why a request ended with a fault or was cut off, at its line of the file of requests and
-  /// at the pipeline's. nullopt for one that ended well.
-  std::optional<Error> explain(const Results &results, size_t request) const;
+  const Messages &messages() const; ///< warnings
+  Device device() const;            ///< never Auto
+  std::string deviceName() const;   ///< of the GPU; empty elsewhere
+  /// What runs. Of the reference executor all is empty.
+  const Source &source() const;
+  double compileMilliseconds() const, loadMilliseconds() const;
+  /// Of a kernel. Of the reference executor all is 0.
+  LoadedWeights weights() const;
+  std::optional<bool> cacheHit() const; ///< nullopt: there was nothing to compile
+  std::string how() const;              ///< as Binary has it
 
   struct State;
-  explicit Session(std::unique_ptr<State> state);
+  explicit Kernel(std::shared_ptr<State> state);
+  const std::shared_ptr<State> &internals() const { return state; }
 
 private:
-  std::unique_ptr<State> state;
+  std::shared_ptr<State> state;
 };
 
 /// What a fault's code means.

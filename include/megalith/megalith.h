@@ -12,8 +12,8 @@
  *             is older refuses the struct (MEGALITH_BAD_ARGUMENT). A NULL pointer: all defaults.
  *   Texts     are UTF-8 or a user's bytes, end with a zero, and belong to the handle that they
  *             came from: they stay as long as it does.
- *   Threads   a program, its kernels and their sessions are for one thread at a time. The calls of a live
- *             session, but for its `_free`, may be made on any thread, and at the same time.
+ *   Threads   a program and its kernels are for one thread at a time. The calls of a live session, but for its
+ *             `_free`, may be made on any thread, and at the same time.
  *
  * Nothing is thrown. docs/library.md says what the library does to the process that it is in.
  *===----------------------------------------------------------------------===*/
@@ -146,29 +146,8 @@ MEGALITH_EXPORT megalith_device megalith_kernel_device(const megalith_kernel *ke
 MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
 
 /*===----------------------------------------------------------------------===*
- * Session
+ * Requests
  *===----------------------------------------------------------------------===*/
-
-typedef struct megalith_session megalith_session;
-
-/** Who keeps the loop. Tokens and traces are the same. */
-typedef enum megalith_control {
-  MEGALITH_RESIDENT = 0, /**< the kernel */
-  MEGALITH_HOST = 1,     /**< the host: a launch, a wait, and tokens and states read back for each tick */
-  MEGALITH_GRAPH = 2     /**< the same with a CUDA graph; a GPU's */
-} megalith_control;
-
-typedef struct megalith_session_options {
-  size_t size;
-  size_t capacity;          /**< requests that it has room for; 0: 4096 */
-  int64_t max_ticks;        /**< ends the run after so many; 0: no limit */
-  double watchdog_seconds;  /**< 0: 10; negative: never */
-  int trace;                /**< 1: keep the trace */
-  int control;              /**< a megalith_control */
-  int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
-  uint32_t seed;            /**< of random numbers, beside each request's own */
-} megalith_session_options;
-#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0, 0}
 
 /** How tokens are drawn. A temperature of 0 draws none. */
 typedef struct megalith_sampling {
@@ -219,37 +198,29 @@ typedef struct megalith_request {
 #define MEGALITH_REQUEST_INIT                                                                                          \
   {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0}, {0, 0}, 0, 0, 0, 0, 0}
 
-MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
-                                                    const megalith_session_options *options, megalith_session **out,
-                                                    megalith_errors **errors);
-/** Waits for a kernel that runs. */
-MEGALITH_EXPORT void megalith_session_free(megalith_session *session);
+/*===----------------------------------------------------------------------===*
+ * Runs
+ *===----------------------------------------------------------------------===*/
 
-/** Before the start only; its number, from 0, goes to `number`, which may be NULL. */
-MEGALITH_EXPORT megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request,
-                                                      size_t *number, megalith_errors **errors);
-/** Starts the kernel and returns. */
-MEGALITH_EXPORT megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors);
+/** Who keeps the loop. Tokens and traces are the same. */
+typedef enum megalith_control {
+  MEGALITH_RESIDENT = 0, /**< the kernel */
+  MEGALITH_HOST = 1,     /**< the host: a launch, a wait, and tokens and states read back for each tick */
+  MEGALITH_GRAPH = 2     /**< the same with a CUDA graph; a GPU's */
+} megalith_control;
 
-/** What is new of a request. `tokens` stay until the next call of megalith_session_poll. */
-typedef struct megalith_update {
-  size_t request;
-  const int32_t *tokens;
-  size_t num_tokens;
-  int finished;
-} megalith_update;
-/** The next update, waiting for it `milliseconds` at most. *got is 0 when there is none. All of
- *  them come when the kernel has ended; a live session has them before. */
-MEGALITH_EXPORT megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds,
-                                                    megalith_update *out, int *got, megalith_errors **errors);
-/** 1: all has ended and been given out by poll. */
-MEGALITH_EXPORT int megalith_session_done(const megalith_session *session);
-/** No more requests come: waits for the end. */
-MEGALITH_EXPORT megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors);
-/** Start, wait for the end. */
-MEGALITH_EXPORT megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors);
+typedef struct megalith_run_options {
+  size_t size;
+  int64_t max_ticks;        /**< ends the run after so many; 0: no limit */
+  double watchdog_seconds;  /**< 0: 10; negative: never */
+  int trace;                /**< 1: keep the trace */
+  int control;              /**< a megalith_control */
+  int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
+  uint32_t seed;            /**< of random numbers, beside each request's own */
+} megalith_run_options;
+#define MEGALITH_RUN_OPTIONS_INIT {sizeof(megalith_run_options), 0, 0, 0, 0, 0, 0}
 
-/** How a request ended, behind stop or run. The texts and tokens stay as long as the session. */
+/** How a request ended. */
 typedef struct megalith_result {
   const char *id;
   const int32_t *tokens;
@@ -259,21 +230,25 @@ typedef struct megalith_result {
   const char *fault;  /**< the code, or "" */
   const char *place;  /**< FILE:LINE of the fault, or "" */
   int64_t passes, rows;
-  const char *fault_detail; /**< numbers of the fault in words, or "" */
+  const char *fault_detail;     /**< numbers of the fault in words, or "" */
+  const megalith_errors *error; /**< why it ended with a fault or was cut off; NULL: it ended well */
 } megalith_result;
-/** A fault of the request is in `errors`, and the code is MEGALITH_OK. */
-MEGALITH_EXPORT megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
-                                                      megalith_errors **errors);
 
-/** Of the whole run. */
-typedef struct megalith_totals {
+/** What a run gave. */
+typedef struct megalith_results {
+  const megalith_result *requests; /**< in the order in which they were given */
   size_t num_requests;
   int64_t ticks, passes, rows;
   double milliseconds;
   const char *trace; /**< JSON lines, or "" */
-} megalith_totals;
-MEGALITH_EXPORT megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out,
-                                                      megalith_errors **errors);
+} megalith_results;
+
+/** Runs requests to their ends, on the calling thread. All have one `size`. One that can never run is an error, and
+ *  then none runs. *out is the caller's, with all that it points to, until megalith_results_free. */
+MEGALITH_EXPORT megalith_code megalith_run(const megalith_kernel *kernel, const megalith_request *requests,
+                                           size_t num_requests, const megalith_run_options *options,
+                                           const megalith_results **out, megalith_errors **errors);
+MEGALITH_EXPORT void megalith_results_free(const megalith_results *results);
 
 /*===----------------------------------------------------------------------===*
  * Live session: requests while the kernel runs

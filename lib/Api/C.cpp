@@ -5,7 +5,6 @@
 #include "megalith/megalith.h"
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <new>
 
 using namespace megalith;
@@ -23,13 +22,6 @@ struct megalith_program {
 
 struct megalith_kernel {
   Kernel kernel;
-};
-
-struct megalith_session {
-  Session session;
-  std::deque<Update> waiting; ///< of poll
-  Update given;               ///< its last
-  std::optional<Results> results;
 };
 
 struct megalith_live {
@@ -54,6 +46,26 @@ struct HeldEvent : megalith_live_event {
              e.rows,           e.submitted,          e.admitted,      e.firstToken,
              e.ended,          e.faultDetail.c_str()};
     end = &ended;
+  }
+};
+
+struct HeldResults : megalith_results {
+  const Results results;
+  std::vector<megalith_errors> heldErrors;
+  std::vector<megalith_result> heldRequests;
+
+  explicit HeldResults(Results given) : results(std::move(given)) {
+    heldErrors.reserve(results.requests.size()); // they stay where they are
+    for (const RequestResult &r : results.requests) {
+      if (r.error)
+        heldErrors.push_back({{{*r.error}}, r.error->text});
+      heldRequests.push_back({r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
+                              r.fault.c_str(), r.place.c_str(), r.passes, r.rows, r.faultDetail.c_str(),
+                              r.error ? &heldErrors.back() : nullptr});
+    }
+    static_cast<megalith_results &>(*this) = {heldRequests.data(),  heldRequests.size(), results.ticks,
+                                              results.passes,       results.rows,        results.milliseconds,
+                                              results.trace.c_str()};
   }
 };
 
@@ -241,16 +253,23 @@ bool requestOf(const megalith_request &in, Request &out) {
   return true;
 }
 
-/// The results, taken when somebody asks first.
-megalith_code take(megalith_session &session, megalith_errors **errors) {
-  if (session.results)
-    return MEGALITH_OK;
-  auto results = session.session.results();
-  if (!results)
-    return failed(results.errors(), errors);
-  session.results = std::move(*results);
-  return MEGALITH_OK;
+/// Requests of a run: one behind the other, each as large as the first one says.
+bool requestsOf(const megalith_request *given, size_t count, const std::vector<Input> &declared,
+                std::vector<Request> &out) {
+  if (count && !given)
+    return false;
+  for (size_t i = 0; i < count; ++i) {
+    const auto *each =
+        reinterpret_cast<const megalith_request *>(reinterpret_cast<const char *>(given) + i * given->size);
+    megalith_request request;
+    if (!read(each, request) || each->size != given->size || !request.id || !requestOf(request, out.emplace_back()) ||
+        !inputsOf(request, declared, out.back()))
+      return false;
+  }
+  return true;
 }
+
+std::vector<Input> inputsOf(const Kernel &kernel) { return ir::inputsOf(kernel.internals()->program->compiled.module); }
 
 } // namespace
 
@@ -356,140 +375,40 @@ int megalith_kernel_cache_hit(const megalith_kernel *kernel) {
   return kernel && kernel->kernel.cacheHit().value_or(false);
 }
 
-megalith_code megalith_session_open(const megalith_kernel *kernel, const megalith_session_options *options,
-                                    megalith_session **out, megalith_errors **errors) {
+megalith_code megalith_run(const megalith_kernel *kernel, const megalith_request *requests, size_t num_requests,
+                           const megalith_run_options *options, const megalith_results **out,
+                           megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_session_options given;
+    megalith_run_options given;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
     *out = nullptr;
-    if (!kernel || !read(options, given))
+    std::vector<Request> asked;
+    if (!kernel || !read(options, given) || given.control < MEGALITH_RESIDENT || given.control > MEGALITH_GRAPH ||
+        !requestsOf(requests, num_requests, inputsOf(kernel->kernel), asked))
       return MEGALITH_BAD_ARGUMENT;
-    SessionOptions how;
-    if (given.capacity)
-      how.capacity = given.capacity;
+    RunOptions how;
     how.maxTicks = given.max_ticks;
     if (given.watchdog_seconds != 0)
       how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
     how.trace = given.trace != 0;
-    const Control controls[] = {Control::Resident, Control::Host, Control::Graph};
-    if (given.control < MEGALITH_RESIDENT || given.control > MEGALITH_GRAPH)
-      return MEGALITH_BAD_ARGUMENT;
+    constexpr Control controls[] = {Control::Resident, Control::Host, Control::Graph};
     how.control = controls[given.control];
     how.ticksPerLaunch = given.ticks_per_launch;
     how.seed = given.seed;
-    auto session = Session::open(kernel->kernel, how);
-    if (!session)
-      return failed(session.errors(), errors);
-    *out = new megalith_session{std::move(*session), {}, {}, {}};
+    auto results = kernel->kernel.run(std::move(asked), how);
+    if (!results)
+      return failed(results.errors(), errors);
+    give(results->messages, errors);
+    *out = new HeldResults(std::move(*results));
     return MEGALITH_OK;
   });
 }
 
-void megalith_session_free(megalith_session *session) { delete session; }
-
-megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request, size_t *number,
-                                      megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    megalith_request given;
-    Request asked;
-    if (!session || !request || !read(request, given) || !given.id || !requestOf(given, asked) ||
-        !inputsOf(given, session->session.inputs(), asked))
-      return MEGALITH_BAD_ARGUMENT;
-    auto submitted = session->session.submit(std::move(asked));
-    if (!submitted)
-      return failed(submitted.errors(), errors);
-    if (number)
-      *number = *submitted;
-    return MEGALITH_OK;
-  });
-}
+void megalith_results_free(const megalith_results *results) { delete static_cast<const HeldResults *>(results); }
 
 static megalith_code statusOf(const Status &status, megalith_errors **errors) {
   return status ? MEGALITH_OK : failed(status.errors(), errors);
-}
-
-megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors,
-              [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
-}
-
-megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds, megalith_update *out, int *got,
-                                    megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out || !got || milliseconds < 0)
-      return MEGALITH_BAD_ARGUMENT;
-    *got = 0;
-    if (session->waiting.empty()) {
-      // Within what a clock can add to now.
-      const std::chrono::milliseconds patience(std::min<int64_t>(milliseconds, int64_t(1) << 40));
-      auto updates = session->session.poll(patience);
-      if (!updates)
-        return failed(updates.errors(), errors);
-      session->waiting.assign(updates->begin(), updates->end());
-    }
-    if (session->waiting.empty())
-      return MEGALITH_OK;
-    session->given = std::move(session->waiting.front());
-    session->waiting.pop_front();
-    const Update &update = session->given;
-    *out = {update.request, update.tokens.data(), update.tokens.size(), update.finished};
-    *got = 1;
-    return MEGALITH_OK;
-  });
-}
-
-int megalith_session_done(const megalith_session *session) {
-  return !session || (session->waiting.empty() && session->session.done());
-}
-
-megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors,
-              [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
-}
-
-megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session)
-      return MEGALITH_BAD_ARGUMENT;
-    auto results = session->session.run();
-    if (!results)
-      return failed(results.errors(), errors);
-    session->results = std::move(*results);
-    give(session->results->messages, errors);
-    return MEGALITH_OK;
-  });
-}
-
-megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
-                                      megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out)
-      return MEGALITH_BAD_ARGUMENT;
-    if (const megalith_code code = take(*session, errors))
-      return code;
-    if (request >= session->results->requests.size())
-      return MEGALITH_BAD_ARGUMENT;
-    const RequestResult &r = session->results->requests[request];
-    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
-            r.fault.c_str(),   r.place.c_str(), r.passes,        r.rows,           r.faultDetail.c_str()};
-    if (auto error = session->session.explain(*session->results, request))
-      give({{*error}}, errors);
-    return MEGALITH_OK;
-  });
-}
-
-megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out, megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out)
-      return MEGALITH_BAD_ARGUMENT;
-    if (const megalith_code code = take(*session, errors))
-      return code;
-    const Results &r = *session->results;
-    *out = {r.requests.size(), r.ticks, r.passes, r.rows, r.milliseconds, r.trace.c_str()};
-    give(r.messages, errors);
-    return MEGALITH_OK;
-  });
 }
 
 megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
@@ -520,8 +439,7 @@ megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_l
     auto session = LiveSession::open(kernel->kernel, how);
     if (!session)
       return failed(session.errors(), errors);
-    const ir::Module &module = kernel->kernel.internals()->program->compiled.module;
-    *out = new megalith_live{std::move(*session), ir::inputsOf(module)};
+    *out = new megalith_live{std::move(*session), inputsOf(kernel->kernel)};
     return MEGALITH_OK;
   });
 }

@@ -169,7 +169,7 @@ def test_options_are_checked(program, kernel):
         kernel.run([], control="mine")
     with pytest.raises(megalith.Error) as caught:
         kernel.run([megalith.Request([1], 1)], control="host")
-    assert caught.value.kind == "session-options"
+    assert caught.value.kind == "run-options"
 
 
 def test_errors_have_places_and_advice():
@@ -250,7 +250,7 @@ def test_the_cpu_executor_gives_the_same(program, expected):
     assert result.tokens.tolist() == expected[PROMPTS[0]][:4]
 
 
-def test_ctrl_c_gives_control_back():
+def test_ctrl_c_ends_a_batch():
     script = f"""
 import megalith, time
 kernel = megalith.compile(megalith.pipeline("sampled"), {str(DEMO)!r}).load("reference")
@@ -260,17 +260,14 @@ try:
     kernel.run([megalith.Request([65] * 100, 400) for _ in range(8)])
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-    try:
-        kernel.run([megalith.Request([65], 1)])
-    except megalith.Error as error:
-        print(error.kind, flush=True)
+    print(time.time() - started < 5, kernel.run([megalith.Request([65], 1)])[0].finish, flush=True)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
-    assert out == "interrupted\nkernel-busy\n" and process.returncode == 0
+    assert out == "interrupted\nTrue length\n" and process.returncode == 0
 
 
 def test_no_new_tokens(kernel):

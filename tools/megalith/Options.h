@@ -30,13 +30,12 @@ struct CompileCommand {
 struct RunCommand {
   ProgramOptions compile;
   KernelOptions kernel;
-  SessionOptions session;
+  RunOptions session;
   std::string requests, arrivalsFile;
   Format format = Format::Auto;
   std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
-  bool referenceAtGiven = false;        ///< compile.stopAfter is a pass to run the reference at
-  std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
-  bool watchdogGiven = false;
+  bool referenceAtGiven = false;          ///< compile.stopAfter is a pass to run the reference at
+  std::vector<std::string> corruptions;   ///< TICK:ID:FIELD:VALUE
   std::string acceptance;                 ///< of synthetic drafts
   std::optional<uint64_t> acceptanceSeed; ///< 0 without
 };
@@ -122,9 +121,6 @@ template <class T> bool got(const Expected<T> &result, Diagnostics &diags) {
   diags.adopt(result.errors());
   return bool(result);
 }
-/// Runs the requests on the kernel, as Session::run; nullopt: the errors are in `diags`.
-std::optional<Results> runAll(const Kernel &kernel, const SessionOptions &options, const std::vector<Request> &requests,
-                              Diagnostics &diags);
 /// A program with its warnings told, those of what was taken on the user's word as well.
 std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags);
 void reportAccepted(const Program &program, Diagnostics &diags);

@@ -73,26 +73,26 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
 
 /// The hooks of tests, and the trace to replay. False after an error.
 static bool readHooks(const RunCommand &command, const Program &program, const std::vector<Request> &requests,
-                      SessionOptions &session, Diagnostics &diags) {
+                      RunOptions &options, Diagnostics &diags) {
   if (!command.draftsFile.empty()) {
     auto drafts = tools::readDrafts(program, command.draftsFile, requests);
     if (!got(drafts, diags))
       return false;
-    session.drafts = std::move(*drafts);
+    options.drafts = std::move(*drafts);
   }
   for (const std::string &text : command.corruptions) {
     auto corruption = tools::parseCorruption(program, text, requests);
     if (!got(corruption, diags))
       return false;
-    session.corruptions.push_back(*corruption);
+    options.corruptions.push_back(*corruption);
   }
   if (command.replayFile.empty())
     return true;
   auto replay = tools::readTrace(command.replayFile);
   if (!got(replay, diags))
     return false;
-  session.replay = std::move(*replay);
-  session.replayName = command.replayFile;
+  options.replay = std::move(*replay);
+  options.replayName = command.replayFile;
   return true;
 }
 
@@ -103,29 +103,16 @@ static void writeTrace(const std::string &path, const std::string &trace, Diagno
     diags.report(Diag::TraceWrite, {}, fmt::format("{}: cannot write the trace: {}", path, why));
 }
 
-/// One run of the requests. nullopt after an error.
-static std::optional<Results> runSession(Session &session, std::vector<Request> requests, Diagnostics &diags) {
-  for (Request &request : requests)
-    if (!got(session.submit(std::move(request)), diags))
-      return std::nullopt;
-  auto results = session.run();
-  if (!got(results, diags))
-    return std::nullopt;
-  diags.adopt(results->messages);
-  return std::move(*results);
-}
-
 /// Gives out the results of requests that had ended.
 static void reportInterrupted(const RunCommand &command, const Program &program, const Kernel &kernel,
-                              const Session &session, Results results, bool text, Diagnostics &diags) {
+                              const std::vector<Request> &all, Results results, bool text, Diagnostics &diags) {
   std::vector<Request> requests;
   std::vector<RequestResult> ended;
   for (size_t i = 0; i < results.requests.size(); ++i)
     if (results.requests[i].finish != "limit") {
-      requests.push_back(session.requests()[i]);
+      requests.push_back(all[i]);
       ended.push_back(std::move(results.requests[i]));
     }
-  const size_t all = results.requests.size();
   results.requests = std::move(ended);
   const RunReport report{program, kernel, requests, results, command.acceptance, command.session.control};
   llvm::outs() << (text ? formatText(report) : formatJson(report));
@@ -133,7 +120,7 @@ static void reportInterrupted(const RunCommand &command, const Program &program,
   for (const NamedFile &output : outputsOf(command))
     if (!output.path.empty())
       missing.push_back(output.option);
-  diags.report(Diag::Interrupted, {}, results.requests.size(), all,
+  diags.report(Diag::Interrupted, {}, results.requests.size(), all.size(),
                missing.empty() ? "" : "; nothing is written for " + llvm::join(missing, ", "));
 }
 
@@ -147,7 +134,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   auto requests = readRequests(*program, command.requests, diags);
   if (requests && !command.arrivalsFile.empty())
     requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
-  SessionOptions options = command.session;
+  RunOptions options = command.session;
   if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
     return false;
   std::optional<tools::Acceptance> acceptance;
@@ -172,13 +159,10 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     return false;
   diags.adopt(kernel->messages());
 
-  options.capacity = std::max<size_t>(1, requests->size());
   options.trace = !command.traceFile.empty() || !command.timelineFile.empty();
   options.tickTimes = !command.timelineFile.empty();
   options.gauges = text;
   options.logits = !command.logitsFile.empty();
-  if (kernel->device() == Device::Cpu && !command.watchdogGiven)
-    options.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   options.progress = showProgress;
   options.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
@@ -188,30 +172,28 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     options.drafts = std::move(*drafts);
     options.synthetic = acceptance->text();
   }
-  auto session = Session::open(*kernel, options);
-  if (!got(session, diags))
-    return false;
   const size_t rangesBefore = tools::hostRanges().size();
   os::deferInterrupt();
-  auto results = runSession(*session, std::move(*requests), diags);
-  if (!results)
+  auto results = kernel->run(*requests, options);
+  if (!got(results, diags))
     return false;
+  diags.adopt(results->messages);
 
   if (results->interrupted) {
-    reportInterrupted(command, *program, *kernel, *session, std::move(*results), text, diags);
+    reportInterrupted(command, *program, *kernel, *requests, std::move(*results), text, diags);
     return false;
   }
   if (!command.traceFile.empty())
     writeTrace(command.traceFile, results->trace, diags);
-  const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance, command.session.control};
+  const RunReport report{*program, *kernel, *requests, *results, command.acceptance, command.session.control};
   if (!command.timelineFile.empty())
     writeOutput(command.timelineFile, formatRunTimeline(report, rangesBefore), diags);
   if (!command.logitsFile.empty())
     writeOutput(command.logitsFile, formatLogits(report), diags);
   llvm::outs() << (text ? formatText(report) : formatJson(report));
-  for (size_t i = 0; i < results->requests.size(); ++i)
-    if (auto error = session->explain(*results, i))
-      diags.adopt(*error);
+  for (const RequestResult &result : results->requests)
+    if (result.error)
+      diags.adopt(*result.error);
   return !diags.hasErrors();
 }
 

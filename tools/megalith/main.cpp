@@ -396,8 +396,7 @@ bool runMain(Diagnostics &diags) {
   if (acceptanceSeed.given())
     command.acceptanceSeed = uint64_t(acceptanceSeed);
   command.corruptions.assign(corruptions.begin(), corruptions.end());
-  command.watchdogGiven = watchdog.given();
-  SessionOptions &session = command.session;
+  RunOptions &session = command.session;
   session.schedule = schedule;
   session.replayEpsilon = replayEpsilon;
   session.replayError = replayError;

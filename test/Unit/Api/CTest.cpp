@@ -50,11 +50,11 @@ TEST(C, RefusesWhatItDoesNotKnow) {
   options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`
   EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
   EXPECT_EQ(megalith_kernel_load(nullptr, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
-  EXPECT_EQ(megalith_session_run(nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(nullptr, nullptr, 0, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
   megalith_program_free(nullptr);
 }
 
-TEST(C, RunsASession) {
+TEST(C, RunsRequests) {
   const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
   megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
   options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
@@ -79,55 +79,53 @@ TEST(C, RunsASession) {
   megalith_program_free(program); // the kernel has what it needs
   EXPECT_EQ(megalith_kernel_device(kernel), MEGALITH_REFERENCE);
   EXPECT_EQ(megalith_kernel_cache_hit(kernel), 0); // there was nothing to compile
-  megalith_session *session = nullptr;
-  megalith_session_options loop = MEGALITH_SESSION_OPTIONS_INIT;
+  const megalith_results *results = nullptr;
+  megalith_run_options loop = MEGALITH_RUN_OPTIONS_INIT;
   loop.control = 3;
-  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(kernel, nullptr, 0, &loop, &results, nullptr), MEGALITH_BAD_ARGUMENT);
   loop.control = MEGALITH_HOST;
-  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, &errors), MEGALITH_FAILED);
+  EXPECT_EQ(megalith_run(kernel, nullptr, 0, &loop, &results, &errors), MEGALITH_FAILED);
   EXPECT_NE(std::string(megalith_errors_text(errors)).find("the reference executor launches no kernel"),
             std::string::npos);
   megalith_errors_free(errors);
   errors = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_kernel_free(kernel);
   const int32_t prompt[] = {73, 110};
-  megalith_request request = MEGALITH_REQUEST_INIT;
-  request.id = "a";
-  request.tokens = prompt;
-  request.num_tokens = 2;
-  request.max_new_tokens = 3;
-  request.no_eos = 1;
-  size_t number = 9;
-  ASSERT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_OK);
-  EXPECT_EQ(number, 0u);
-  EXPECT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_FAILED); // the id again
-  megalith_errors_free(errors);
-  megalith_result result;
-  EXPECT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_FAILED);
-  megalith_errors_free(errors);
-  ASSERT_EQ(megalith_session_start(session, &errors), MEGALITH_OK);
-  megalith_update update = {};
-  std::vector<int32_t> tokens;
-  while (!megalith_session_done(session)) {
-    int got = 0;
-    ASSERT_EQ(megalith_session_poll(session, 100, &update, &got, &errors), MEGALITH_OK);
-    if (got)
-      tokens.assign(update.tokens, update.tokens + update.num_tokens);
+  megalith_request requests[] = {MEGALITH_REQUEST_INIT, MEGALITH_REQUEST_INIT};
+  for (megalith_request &request : requests) {
+    request.id = "a";
+    request.tokens = prompt;
+    request.num_tokens = 2;
+    request.max_new_tokens = 3;
+    request.no_eos = 1;
   }
-  EXPECT_EQ(megalith_session_stop(session, &errors), MEGALITH_OK);
-  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.id, "a");
-  EXPECT_STREQ(result.finish, "length");
-  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), tokens);
-  EXPECT_EQ(tokens.size(), 3u);
-  EXPECT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(kernel, requests, 2, nullptr, &results, &errors), MEGALITH_FAILED); // the id again
+  EXPECT_EQ(results, nullptr);
   megalith_errors_free(errors);
-  megalith_totals totals;
-  ASSERT_EQ(megalith_session_totals(session, &totals, &errors), MEGALITH_OK);
-  EXPECT_EQ(totals.num_requests, 1u);
-  EXPECT_GT(totals.ticks, 0);
-  megalith_session_free(session);
+  requests[1].id = "b";
+  requests[1].max_new_tokens = 30;
+  loop = MEGALITH_RUN_OPTIONS_INIT;
+  loop.max_ticks = 9;
+  loop.trace = 1;
+  ASSERT_EQ(megalith_run(kernel, requests, 2, &loop, &results, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  requests[1].size -= 8; // of two versions
+  const megalith_results *none = results;
+  EXPECT_EQ(megalith_run(kernel, requests, 2, nullptr, &none, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(none, nullptr);
+  megalith_kernel_free(kernel);
+  ASSERT_EQ(results->num_requests, 2u);
+  const megalith_result &first = results->requests[0], &second = results->requests[1];
+  EXPECT_STREQ(first.id, "a");
+  EXPECT_STREQ(first.finish, "length");
+  EXPECT_EQ(first.num_tokens, 3u);
+  EXPECT_EQ(first.error, nullptr);
+  EXPECT_STREQ(second.finish, "limit");
+  megalith_error error;
+  ASSERT_EQ(megalith_errors_get(second.error, 0, &error), MEGALITH_OK);
+  EXPECT_STREQ(error.kind, "request-limit");
+  EXPECT_EQ(results->ticks, 9);
+  EXPECT_EQ(std::string(results->trace).substr(0, 19), "{\"megalith_trace\":2");
+  megalith_results_free(results);
+  megalith_results_free(nullptr);
 }
 
 TEST(C, BringsStopSequences) {
@@ -151,15 +149,12 @@ TEST(C, BringsStopSequences) {
   request.max_new_tokens = 8;
   request.no_eos = 1;
   const auto run = [&](std::string &finish) {
-    megalith_session *session = nullptr;
-    EXPECT_EQ(megalith_session_open(kernel, nullptr, &session, nullptr), MEGALITH_OK);
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_OK);
-    EXPECT_EQ(megalith_session_run(session, nullptr), MEGALITH_OK);
-    megalith_result result = {};
-    EXPECT_EQ(megalith_session_result(session, 0, &result, nullptr), MEGALITH_OK);
+    const megalith_results *results = nullptr;
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_OK);
+    const megalith_result &result = results->requests[0];
     finish = result.finish;
     std::vector<int32_t> tokens(result.tokens, result.tokens + result.num_tokens);
-    megalith_session_free(session);
+    megalith_results_free(results);
     return tokens;
   };
   std::string finish;
@@ -181,10 +176,9 @@ TEST(C, BringsStopSequences) {
   EXPECT_EQ(run(finish), all);
   request.size = sizeof request;
 
-  megalith_session *session = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK);
+  const megalith_results *results = nullptr;
   const auto refused = [&](const std::string &why) {
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, &errors), MEGALITH_FAILED);
     EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
     megalith_errors_free(errors);
     errors = nullptr;
@@ -199,10 +193,9 @@ TEST(C, BringsStopSequences) {
   request.num_stop = 1;
   refused("request `a`: token 260 in `stop` is outside the vocabulary of 260 [request-token-range]");
   request.stop = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no tokens";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no tokens";
   request.stop_lengths = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
-  megalith_session_free(session);
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
   megalith_kernel_free(kernel);
   megalith_program_free(program);
 }
@@ -379,8 +372,7 @@ stages:
   where.device = MEGALITH_REFERENCE;
   megalith_kernel *kernel = nullptr;
   ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_session *session = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const megalith_results *results = nullptr;
   const int32_t prompt[] = {73}, two = 2, yes = 1, first[] = {5, 6, 7};
   const float half = 0.5f;
   megalith_input inputs[] = {{"most", &two, nullptr, 1},
@@ -394,17 +386,17 @@ stages:
   request.max_new_tokens = 9;
   request.no_eos = 1;
   const auto refused = [&](const char *why) {
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, &errors), MEGALITH_FAILED);
     EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
     megalith_errors_free(errors);
     errors = nullptr;
   };
   refused("input `most` (i32 in 1..9) is missing");
   request.num_inputs = 4;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
   request.inputs = inputs;
   inputs[0].floats = &half;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in both lists";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "in both lists";
   inputs[0].integers = nullptr;
   refused("input `most` must be an integer from 1 to 8, found `0.5`");
   inputs[0] = {"most", first, nullptr, 2};
@@ -412,40 +404,41 @@ stages:
   inputs[0] = {"most", &two, nullptr, 1};
   inputs[1].count = 1;
   inputs[1].integers = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
   inputs[1].integers = first;
   inputs[1].count = 3;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   // Others come later: one is taken back at once, one has no time.
-  request.id = "b";
-  request.arrives.tick = 7;
-  request.is_cancelled = 1;
-  request.cancelled.tick = 6;
-  refused(
+  std::vector<megalith_request> requests(3, request);
+  requests[1].id = "b";
+  requests[1].arrives.tick = 7;
+  requests[1].is_cancelled = 1;
+  requests[1].cancelled.tick = 6;
+  requests[2].id = "c";
+  requests[2].deadline_ms = -1;
+  requests[2].arrives.tick = 8;
+  const auto allRefused = [&](const char *why) {
+    EXPECT_EQ(megalith_run(kernel, requests.data(), 3, nullptr, &results, &errors), MEGALITH_FAILED);
+    EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
+    megalith_errors_free(errors);
+    errors = nullptr;
+  };
+  allRefused(
       "it is cancelled at tick 6, and arrives at tick 7; a request is cancelled when it has arrived [request-time]");
-  request.cancelled.tick = 7;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  request.id = "c";
-  request.is_cancelled = 0;
-  request.deadline_ms = -1;
-  refused("`deadline_ms` must be 0 (none) or above, found -1");
-  request.deadline_ms = 0;
-  request.arrives.tick = 6;
-  refused("it arrives at tick 6, before request `b` (at tick 7)");
-  request.arrives.tick = 8;
-  request.deadline_ms = 1000;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  ASSERT_EQ(megalith_session_run(session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_result result;
-  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
-  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), (std::vector<int32_t>{5, 6, 1}));
-  ASSERT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.finish, "cancelled");
-  EXPECT_STREQ(result.state, "FAILED");
-  EXPECT_STREQ(result.fault, "");
-  ASSERT_EQ(megalith_session_result(session, 2, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.finish, "state");
-  megalith_session_free(session);
+  requests[1].cancelled.tick = 7;
+  allRefused("`deadline_ms` must be 0 (none) or above, found -1");
+  requests[2].deadline_ms = 1000;
+  requests[2].arrives.tick = 6;
+  allRefused("it arrives at tick 6, before request `b` (at tick 7)");
+  requests[2].arrives.tick = 8;
+  ASSERT_EQ(megalith_run(kernel, requests.data(), 3, nullptr, &results, &errors), MEGALITH_OK)
+      << megalith_errors_text(errors);
+  const megalith_result *ended = results->requests;
+  EXPECT_EQ(std::vector<int32_t>(ended->tokens, ended->tokens + ended->num_tokens), (std::vector<int32_t>{5, 6, 1}));
+  EXPECT_STREQ(ended[1].finish, "cancelled");
+  EXPECT_STREQ(ended[1].state, "FAILED");
+  EXPECT_STREQ(ended[1].fault, "");
+  EXPECT_STREQ(ended[2].finish, "state");
+  megalith_results_free(results);
   megalith_kernel_free(kernel);
   megalith_program_free(program);
 }

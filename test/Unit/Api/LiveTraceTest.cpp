@@ -38,18 +38,12 @@ static std::string replayed(const Program &program, const Kernel &kernel, const 
   auto requests = program.parseRequests(of.requests, "R.jsonl");
   if (!requests)
     return requests.errors().text();
-  auto session = Session::open(
-      kernel, {.seed = seed, .replay = of.trace, .replayName = "T.jsonl", .replayEpsilon = 0, .replayError = 0});
-  if (!session)
-    return session.errors().text();
-  for (const Request &r : *requests)
-    if (auto number = session->submit(r); !number)
-      return number.errors().text();
-  auto results = session->run();
+  auto results = kernel.run(
+      *requests, {.seed = seed, .replay = of.trace, .replayName = "T.jsonl", .replayEpsilon = 0, .replayError = 0});
   if (!results)
     return results.errors().text();
-  for (size_t i = 0; i < results->requests.size(); ++i)
-    EXPECT_FALSE(results->requests[i].finish == "limit" && session->explain(*results, i));
+  for (const RequestResult &result : results->requests)
+    EXPECT_FALSE(result.finish == "limit" && result.error);
   return results->messages.text();
 }
 
