@@ -16,12 +16,12 @@ REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
-ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
+ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
 LIVE = "LiveSession.h"
-API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST]
+API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
 ALLOWED = {
     # The headers of the library, and what is installed of them: nothing of ours but each other.
-    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST],
+    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST, END],
     "LiveSession.h": ["Api.h"],
     "Tools.h": ["Api.h"],
     "megalith.h": [],
@@ -29,10 +29,11 @@ ALLOWED = {
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
+    "RequestEnd.h": [],
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Text", "Os", ROW, FAULTS, CONVERT, REQUEST, EXACT, SAMPLING],
+    "Checkpoint": ["Text", "Os", ROW, FAULTS, CONVERT, REQUEST, END, EXACT, SAMPLING],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
     "IR": ["Support", "Text", REQUEST],
@@ -40,7 +41,7 @@ ALLOWED = {
     "Transforms": ["IR", "Support", "Text", EXACT],
     "Plan": ["IR", "Support", "Text", SHAPE],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],

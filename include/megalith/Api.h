@@ -22,6 +22,7 @@
 #include "megalith/Export.h"
 #include "megalith/HostLoop.h"
 #include "megalith/Request.h"
+#include "megalith/RequestEnd.h"
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -318,25 +319,16 @@ struct RequestTimes {
   std::vector<Append> appends; ///< in order, those of one tick as one; the first one is the first token's
 };
 
-/// How one request ended.
-struct RequestResult {
-  RequestId id;
-  std::vector<int32_t> tokens; ///< generated
-  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
-  /// `deadline`, `fault`, or `limit` (the run was cut off).
-  std::string finish;
-  std::string state;       ///< in which it ended
-  std::string fault;       ///< the code, with `fault`; faultText() explains it
-  std::string faultState;  ///< in which it happened
-  std::string place;       ///< FILE:LINE of the pipeline
-  std::string faultDetail; ///< numbers of the fault in words, "position 7 holds token 5, and was fed 9"; some have none
-  int64_t passes = 0, rows = 0;
-  RequestTimes times;
-  std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
-  std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
+/// What a run gave of one request, and how it ended.
+struct RequestResult : RequestEnd {
+  RequestId id = {};
+  std::vector<int32_t> tokens = {}; ///< generated
+  RequestTimes times = {};
+  std::vector<float> logits = {};                         ///< [generated][Program::logitsVocabulary()], when wanted
+  std::map<std::string, std::vector<double>> gauges = {}; ///< of each traced value, by tick; when wanted
   /// Why it ended with a fault or was cut off, at its line of the file of requests and at the pipeline's. nullopt of
   /// one that ended well.
-  std::optional<Error> error;
+  std::optional<Error> error = {};
 };
 
 /// What a run gave.

@@ -46,17 +46,8 @@ struct LiveOptions {
 };
 
 /// How a request of a session ended.
-struct LiveEnd {
-  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
-  /// `deadline`, `fault`, or `limit` (the session was stopped at once).
-  std::string finish;
-  std::string state;       ///< in which it ended
-  std::string fault;       ///< the code, with `fault`; faultText() explains it
-  std::string faultState;  ///< in which it happened
-  std::string place;       ///< FILE:LINE of the pipeline
-  std::string faultDetail; ///< as RequestResult has it
+struct LiveEnd : RequestEnd {
   int64_t promptTokens = 0, generated = 0;
-  int64_t passes = 0, rows = 0;
   /// Milliseconds since the session opened; negative: it never came.
   double submitted = -1, admitted = -1, firstToken = -1, ended = -1;
 };

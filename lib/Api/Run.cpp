@@ -122,19 +122,6 @@ static void addGauges(const Trace &trace, std::vector<RequestResult> &requests) 
           requests[slot.request].gauges[name].push_back(value);
 }
 
-static RequestResult resultOf(TraceRequest &&r) {
-  RequestResult out;
-  out.id = std::move(r.id);
-  out.tokens = std::move(r.tokens);
-  out.finish = std::move(r.finish);
-  out.state = std::move(r.state);
-  out.fault = std::move(r.fault);
-  out.faultState = std::move(r.faultState);
-  out.place = std::move(r.place);
-  out.faultDetail = std::move(r.faultDetail);
-  return out;
-}
-
 /// On a GPU milliseconds, elsewhere ticks.
 static RequestTimes timesOf(const runtime::RunOutcome::Times &times, bool gpu) {
   const auto at = [&](const runtime::RunOutcome::Moment &moment) {
@@ -183,9 +170,9 @@ static Results resultsOf(const Kernel::State &kernel, const RunOptions &options,
     out.trace = formatTrace(outcome.trace);
   }
   for (size_t i = 0; i < outcome.requests.size(); ++i) {
-    RequestResult &r = out.requests.emplace_back(resultOf(std::move(outcome.requests[i])));
-    r.passes = outcome.counts[i].passes;
-    r.rows = outcome.counts[i].rows;
+    TraceRequest &ended = outcome.requests[i];
+    RequestResult &r =
+        out.requests.emplace_back(RequestResult{std::move(ended), std::move(ended.id), std::move(ended.tokens)});
     if (i < outcome.times.size())
       r.times = timesOf(outcome.times[i], kernel.device == Device::Cuda);
     if (options.logits && i < outcome.logits.size())

@@ -67,7 +67,6 @@ static reference::Options optionsFor(const RunOptions &options) {
 static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   runtime::RunOutcome out;
   for (reference::RequestResult &r : result.requests) {
-    out.counts.push_back({r.passes, r.rows});
     runtime::RunOutcome::Times &times = out.times.emplace_back();
     if (r.arrivedTick >= 0)
       times.arrived = {r.arrivedTick, 0};
