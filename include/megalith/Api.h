@@ -350,31 +350,36 @@ struct Results {
 };
 
 struct RunOptions {
+  // from RunOptions.def: NUMBER, FLAG, TEXT
   int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
-  Control control = Control::Resident;
-  /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
+  /// ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each tick
   int64_t ticksPerLaunch = 0;
-  uint32_t seed = 0;           ///< of random numbers, beside each request's own (Sampling::seed)
-  double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
-  bool trace = false;          ///< give Results::trace
-  bool kvHash = false;         ///< with a hash of each row's K and V in it
-  bool gauges = false;         ///< give RequestResult::gauges
-  bool tickTimes = false;      ///< give Results::tickTimes; on a GPU only
-  bool logits = false;         ///< give RequestResult::logits
+  uint32_t seed = 0; ///< of random numbers, beside each request's own
+  /// seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
+  /// itself
+  double watchdogSeconds = 10;
+  bool trace = false;     ///< give the trace of results
+  bool kvHash = false;    ///< with a hash of each row's K and V in it
+  bool gauges = false;    ///< give the traced values of each result
+  bool tickTimes = false; ///< give the times of ticks; on a GPU only
+  bool logits = false;    ///< give the logits of each result
+  unsigned repeat = 1; ///< to check the kernel: so many runs; tokens, logits, traces and KV must be equal bit for bit
+  uint32_t delaySeed = 0;      ///< to check the kernel: random delays before waits; 0: none
+  std::string replay = {};     ///< to check the kernel: the text of a trace, whose tokens are taken and checked
+  std::string replayName = {}; ///< what messages call it
+  double replayEpsilon = 0.05; ///< how far a replayed token may be below the maximum
+  double replayError = 0.05;   ///< how far off logits may be for the value of another reducer
+  /// of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it
+  std::string schedule = {};
+  // ---
+  Control control = Control::Resident;
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
   /// Asked often while the kernel runs, perhaps on another thread. `true` ends it: requests that have not ended by
   /// then are `limit`, and there is no trace.
   std::function<bool()> interrupted = nullptr;
 
   // --- to check the kernel itself (docs/running.md)
-  unsigned repeat = 1;                       ///< runs; tokens, logits, traces and KV must be equal bit for bit
-  std::optional<uint64_t> shufflePages = {}; ///< deals KV pages in this random order
-  uint32_t delaySeed = 0;                    ///< random delays before waits; 0: none
-  std::string replay = {};                   ///< the text of a trace, whose tokens are taken and checked
-  std::string replayName = {};               ///< what messages call it
-  double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
-  double replayError = 0.05;                 ///< how far off logits may be for the value of another reducer
-  std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
+  std::optional<uint64_t> shufflePages = {};     ///< deals KV pages in this random order
   std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
   std::string synthetic = {}; ///< of `drafts`: how often they are right, for the trace. No drafter made them
   std::vector<Corruption> corruptions = {};

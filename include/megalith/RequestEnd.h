@@ -13,16 +13,19 @@ namespace megalith {
 
 /// How a request ended.
 struct RequestEnd {
+  // from RequestEnd.def: END
   /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
-  /// `deadline`, `fault`, or `limit` (the run was cut off, or the session stopped at once).
+  /// `deadline`, `fault`, or `limit` (the run was cut off, or the session stopped at once)
   std::string finish = {};
   std::string state = {};      ///< in which it ended
-  std::string fault = {};      ///< the code, with `fault`; faultText() explains it
+  std::string fault = {};      ///< the code, with `fault`
   std::string faultState = {}; ///< in which it happened
   std::string place = {};      ///< FILE:LINE of the pipeline
-  /// Numbers of the fault in words, "position 7 holds token 5, and was fed 9"; some have none.
+  /// numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none
   std::string faultDetail = {};
-  int64_t passes = 0, rows = 0; ///< of models that it was in, and that it fed
+  int64_t passes = 0; ///< of models that it was in
+  int64_t rows = 0;   ///< that it fed
+  // ---
   bool operator==(const RequestEnd &) const = default;
 };
 

@@ -22,16 +22,17 @@ bool tools::isSchedule(std::string_view text) {
 static std::string whyNot(const Kernel::State &kernel, size_t requests, const RunOptions &options) {
   if (requests > MaxRequests)
     return fmt::format("it takes at most {} requests, found {}", MaxRequests, requests);
-  if (options.repeat < 1)
-    return "`repeat` must be at least 1";
+  std::string why;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text)                                                          \
+  if (why.empty())                                                                                                     \
+    why = outside<Type>(#Name, options.Name, Least, Most);
+#include "megalith/RunOptions.def"
+  if (!why.empty())
+    return why;
   if (!options.replay.empty() && options.repeat > 1)
     return "a replay runs once";
   if (kernel.device != Device::Reference && !options.replay.empty() && options.logits)
     return "of the replays, only that of the reference executor gives logits";
-  if (options.maxTicks < 0 || options.maxTicks > INT32_MAX)
-    return fmt::format("`maxTicks` must be from 0 to {}, found {}", INT32_MAX, options.maxTicks);
-  if (options.ticksPerLaunch < 0 || options.ticksPerLaunch > INT32_MAX)
-    return fmt::format("`ticksPerLaunch` must be from 0 to {}, found {}", INT32_MAX, options.ticksPerLaunch);
   if (kernel.device == Device::Reference && (options.control != Control::Resident || options.ticksPerLaunch))
     return "the reference executor launches no kernel: it has no `control` but resident, and no `ticksPerLaunch`";
   if (kernel.device != Device::Cuda && options.control == Control::Graph)

@@ -81,6 +81,13 @@ template <class... Args> Messages failure(Diag id, const Args &...args) {
   return diags.messages();
 }
 
+/// What is wrong with an option outside of its limits; empty: nothing.
+template <class T> std::string outside(const char *name, T value, T least, T most) {
+  return value >= least && value <= most
+             ? ""
+             : fmt::format("`{}` must be from {} to {}, found {}", name, least, most, value);
+}
+
 using Report = std::function<void(const std::string &)>;
 /// Tells about loading weights, or making them.
 runtime::LoadOptions loading(const Report &progress, bool random);

@@ -46,23 +46,14 @@ static LoadedKernel load(CompiledProgram &p, nb::dict from) {
 
 static RunOptions optionsOf(nb::dict from) {
   RunOptions out;
-  read(from, "max_ticks", out.maxTicks);
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) read(from, #Snake, out.Name);
+#define FLAG(Name, Snake, Text) read(from, #Snake, out.Name);
+#define TEXT(Name, Snake, Text) read(from, #Snake, out.Name);
+#include "megalith/RunOptions.def"
   choose(from, "control", controls, out.control);
-  read(from, "ticks_per_launch", out.ticksPerLaunch);
-  read(from, "seed", out.seed);
-  read(from, "watchdog", out.watchdogSeconds);
-  read(from, "trace", out.trace);
-  read(from, "kv_hash", out.kvHash);
-  read(from, "gauges", out.gauges);
-  read(from, "tick_times", out.tickTimes);
-  read(from, "logits", out.logits);
   read(from, "progress", out.progress);
-  read(from, "repeat", out.repeat);
   if (nb::object seed = member(from, "shuffle_pages"); !seed.is_none())
     out.shufflePages = valueOf<uint64_t>(seed, "shuffle_pages");
-  read(from, "delay_seed", out.delaySeed);
-  read(from, "replay", out.replay);
-  read(from, "schedule", out.schedule);
   return out;
 }
 
@@ -72,14 +63,7 @@ static nb::dict dictOf(RequestResult &&r, int64_t vocabulary) {
   out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
   const size_t generated = r.tokens.size();
   out["tokens"] = arrayOf(std::move(r.tokens));
-  out["finish"] = text(r.finish);
-  out["state"] = text(r.state);
-  out["fault"] = text(r.fault);
-  out["fault_state"] = text(r.faultState);
-  out["place"] = pathText(r.place);
-  out["fault_detail"] = text(r.faultDetail);
-  out["passes"] = r.passes;
-  out["rows"] = r.rows;
+  put(r, out);
   out["arrived"] = r.times.arrived;
   out["admitted"] = r.times.admitted;
   std::vector<double> appended;

@@ -1,5 +1,7 @@
 """Programs, kernels, batches."""
 
+import dataclasses
+import inspect
 import os
 import signal
 import subprocess
@@ -300,3 +302,27 @@ def test_arguments_of_another_type(kernel, value):
 def test_so_have_those_of_requests(kernel, name, value):
     with pytest.raises(megalith.Error, match=f"`{name}` must be from .* to .*, found {value}"):
         kernel.run([megalith.Request("a", 1, **{name: value})])
+
+
+def test_names_and_defaults_are_those_of_the_library(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from update_api import entries
+
+    values = {"false": False, "{}": ""}
+    others = {"replay": None}  # or ""
+    missing = {"replay_name", "replay_epsilon", "replay_error"}  # of `megalith run`
+    for function, name in (megalith.Kernel.run, "RunOptions.def"), (megalith.Session.__init__, "LiveOptions.def"):
+        parameters = inspect.signature(function).parameters
+        for each in entries(name, ["NUMBER", "FLAG", "TEXT"]):
+            if each.snake not in missing:
+                value = values.get(each.default, each.default)
+                value = float(value) if each.type == "double" else int(value) if each.type not in ("bool", "std::string") else value
+                assert parameters[each.snake].default == others.get(each.snake, value), each.snake
+    members = {each.name: each.default for each in dataclasses.fields(megalith.Request)}
+    for each in entries("Request.def", ["REQUEST", "SAMPLING"]):
+        assert each.snake == "max_new_tokens" or members[each.snake] == float(each.default), each.snake
+    ends = {each.snake for each in entries("RequestEnd.def", ["END"])}
+    assert ends <= {each.name for each in dataclasses.fields(megalith.Result)}
+    assert {each.name for each in dataclasses.fields(megalith.End)} == ends | {
+        each.snake for each in entries("RequestEnd.def", ["LIVE_END"])
+    }

@@ -337,7 +337,9 @@ TEST(Inputs, AreMadeUpWhereNobodyBringsThem) {
 }
 
 TEST_F(Runs, RefuseOptionsThatCannotBe) {
-  EXPECT_ERROR(kernel->run({}, {.repeat = 0}), "`repeat` must be at least 1 [run-options]");
+  EXPECT_ERROR(kernel->run({}, {.repeat = 0}), "`repeat` must be from 1 to 4294967295, found 0 [run-options]");
+  EXPECT_ERROR(kernel->run({}, {.maxTicks = -1}), "`maxTicks` must be from 0 to 2147483647, found -1 [run-options]");
+  EXPECT_ERROR(kernel->run({}, {.watchdogSeconds = -1}), "`watchdogSeconds` must be from 0 to 1000000000, found -1");
   EXPECT_ERROR(kernel->run({}, {.schedule = "random:1"}), "`schedule` needs a kernel on the CPU executor with `check`");
   EXPECT_FALSE(kernel->run({}, {.replay = "{}\n"}));
   EXPECT_ERROR(kernel->run(std::vector<Request>(1'000'001)), "it takes at most 1000000 requests, found 1000001");

@@ -1,9 +1,10 @@
-#include "megalith/Api.h"
+#include "megalith/LiveSession.h"
 #include "megalith/megalith.h"
 #include <algorithm>
 #include <cstddef>
 #include <gtest/gtest.h>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 extern "C" const char *version_of_c(void);
@@ -223,7 +224,7 @@ TEST(C, TakesRequestsWhileItRuns) {
   megalith_live_options how = MEGALITH_LIVE_OPTIONS_INIT;
   megalith_live *session = nullptr;
   how.ring = 5;
-  failed(megalith_live_open(kernel, &how, &session, &errors), "`ring` must be a power of two");
+  failed(megalith_live_open(kernel, &how, &session, &errors), "`ring` must be a power of two, found 5");
   EXPECT_EQ(session, nullptr);
   how.size = sizeof how + 8;
   EXPECT_EQ(megalith_live_open(kernel, &how, &session, nullptr), MEGALITH_BAD_ARGUMENT);
@@ -231,7 +232,11 @@ TEST(C, TakesRequestsWhileItRuns) {
   how = MEGALITH_LIVE_OPTIONS_INIT;
   how.places = 3;
   how.max_tokens = 100;
-  how.watchdog_seconds = how.idle_ms = -1; // never
+  how.watchdog = -1;
+  failed(megalith_live_open(kernel, &how, &session, &errors),
+         "`watchdogSeconds` must be from 0 to 1000000000, found -1");
+  how.watchdog = 0;
+  how.idle_ms = -1; // never
   how.trace = 1 << 20;
   ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_live *second = nullptr;
@@ -245,14 +250,14 @@ TEST(C, TakesRequestsWhileItRuns) {
   request.max_new_tokens = 99;
   request.no_eos = 1;
   uint64_t number = 9;
-  failed(megalith_live_submit(session, &request, 0, 0, &number, &errors), "[live-too-long]");
+  failed(megalith_live_submit(session, &request, 0, 0, -1, -1, &number, &errors), "[live-too-long]");
   EXPECT_EQ(number, 9u);
-  EXPECT_EQ(megalith_live_submit(session, &request, 0, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
-  EXPECT_EQ(megalith_live_submit(session, nullptr, 0, 0, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_submit(session, &request, 0, -1, -1, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_submit(session, nullptr, 0, 0, -1, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
   request.max_new_tokens = 3;
-  ASSERT_EQ(megalith_live_submit(session, &request, 41, 0, &number, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 41, 0, -1, -1, &number, &errors), MEGALITH_OK);
   EXPECT_EQ(number, 0u);
-  ASSERT_EQ(megalith_live_submit(session, &request, 42, INT64_MAX, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 42, INT64_MAX, -1, -1, nullptr, &errors), MEGALITH_OK);
   failed(megalith_live_cancel(session, 2, &errors), "[live-request]");
   EXPECT_EQ(megalith_live_next(session, -1, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
 
@@ -279,12 +284,12 @@ TEST(C, TakesRequestsWhileItRuns) {
   EXPECT_EQ(megalith_live_done(session), 0);
   ASSERT_EQ(megalith_live_cancel(session, 1, &errors), MEGALITH_OK); // it has ended
   request.deadline_ms = 1000000;
-  ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, -1, -1, nullptr, &errors), MEGALITH_OK);
   const megalith_live_trace *trace = nullptr;
   failed(megalith_live_take_trace(session, &trace, &errors), "[live-trace]");
   EXPECT_EQ(trace, nullptr);
   ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
-  failed(megalith_live_submit(session, &request, 0, 0, nullptr, &errors), "[live-stopped]");
+  failed(megalith_live_submit(session, &request, 0, 0, -1, -1, nullptr, &errors), "[live-stopped]");
   const megalith_stats *stats = nullptr;
   ASSERT_EQ(megalith_live_stats(session, &stats, &errors), MEGALITH_OK);
   EXPECT_EQ(stats->waiting + stats->running, 0u);
@@ -301,6 +306,10 @@ TEST(C, TakesRequestsWhileItRuns) {
   EXPECT_EQ(stats->ended[0].count, 3);
   ASSERT_EQ(stats->num_metrics, 1u);
   EXPECT_STREQ(stats->metrics[0].name, "tokens_committed");
+  ASSERT_EQ(stats->num_increments, 1u);
+  EXPECT_STREQ(stats->increments[0].name, "tokens_committed");
+  ASSERT_EQ(stats->increments[0].num_times, 32u);
+  EXPECT_EQ(stats->increments[0].times[1], 9);
   EXPECT_EQ(stats->metrics[0].count, 9);
   EXPECT_GT(stats->ticks, 0);
   EXPECT_EQ(stats->launched, 0);
@@ -441,6 +450,143 @@ stages:
   megalith_results_free(results);
   megalith_kernel_free(kernel);
   megalith_program_free(program);
+}
+
+/// A kernel on the reference executor of a pipeline of ours, with the demo model.
+megalith_kernel *loaded(const char *pipeline) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  const std::string file = std::string(MEGALITH_SOURCE_DIR "/pipelines/") + pipeline;
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = file.c_str();
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  EXPECT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_program_free(program);
+  return kernel;
+}
+
+/// What a struct of C stands for where the program sets nothing is what C++ has.
+TEST(C, HasTheDefaultsOfCxx) {
+  const auto plain = [](const auto &value) { return value; };
+  const auto text = [](const char *value) { return std::string(value ? value : ""); };
+  const megalith_run_options run = MEGALITH_RUN_OPTIONS_INIT;
+  const megalith::RunOptions cxxRun;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) EXPECT_EQ(plain(cxxRun.Name), run.Snake) << #Snake;
+#define FLAG(Name, Snake, Text) EXPECT_EQ(cxxRun.Name, run.Snake != 0) << #Snake;
+#define TEXT(Name, Snake, Text) EXPECT_EQ(cxxRun.Name, text(run.Snake)) << #Snake;
+#include "megalith/RunOptions.def"
+  const megalith_live_options live = MEGALITH_LIVE_OPTIONS_INIT;
+  const megalith::LiveOptions cxxLive;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) EXPECT_EQ(plain(cxxLive.Name), live.Snake) << #Snake;
+#include "megalith/LiveOptions.def"
+  const megalith_request request = MEGALITH_REQUEST_INIT;
+  const megalith::Request cxxRequest;
+#define REQUEST(Type, Name, Snake, Default, Text)                                                                      \
+  static_assert(std::is_same_v<decltype(cxxRequest.Name), Type>);                                                      \
+  EXPECT_TRUE(cxxRequest.Name == Default && request.Snake == Default) << #Snake;
+#define SAMPLING(Type, Name, Snake, Default, Text)                                                                     \
+  static_assert(std::is_same_v<decltype(cxxRequest.sampling.Name), Type>);                                             \
+  EXPECT_TRUE(cxxRequest.sampling.Name == Default && request.sampling.Snake == Default) << #Snake;
+#include "megalith/Request.def"
+  EXPECT_EQ(run.watchdog, 10);
+  EXPECT_EQ(live.watchdog, 10);
+}
+
+TEST(C, GivesAllThatARunGives) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 4;
+  request.no_eos = 1;
+  megalith_run_options how = MEGALITH_RUN_OPTIONS_INIT;
+  how.logits = how.gauges = 1;
+  how.repeat = 2;
+  struct Told {
+    int asked = 0, progress = 0;
+  } told;
+  how.user = &told;
+  how.progress = [](void *user, const char *) { ++static_cast<Told *>(user)->progress; };
+  how.interrupted = [](void *user) -> int { return ++static_cast<Told *>(user)->asked > 100; };
+  const megalith_results *results = nullptr;
+  megalith_errors *errors = nullptr;
+  how.watchdog = -1;
+  EXPECT_EQ(megalith_run(kernel, &request, 1, &how, &results, &errors), MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("found -1 [run-options]"), std::string::npos);
+  megalith_errors_free(errors);
+  how.watchdog = 0;
+  ASSERT_EQ(megalith_run(kernel, &request, 1, &how, &results, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const megalith_result &result = results->requests[0];
+  EXPECT_EQ(result.num_logits, 4u * 260);
+  EXPECT_EQ(std::max_element(result.logits, result.logits + 260) - result.logits, result.tokens[0]) << "it is greedy";
+  EXPECT_EQ(result.num_appends, 4u);
+  EXPECT_EQ(result.appends[3].tokens, 1);
+  EXPECT_EQ(result.admitted, 0);
+  ASSERT_EQ(results->num_metrics, 1u);
+  EXPECT_STREQ(results->metrics[0].name, "tokens_committed");
+  EXPECT_EQ(results->interrupted, 0);
+  EXPECT_TRUE(told.asked > 0 && told.progress > 0);
+  megalith_results_free(results);
+  told.asked = 99; // at once
+  ASSERT_EQ(megalith_run(kernel, &request, 1, &how, &results, nullptr), MEGALITH_OK);
+  EXPECT_EQ(results->interrupted, 1);
+  EXPECT_STREQ(results->requests[0].finish, "limit");
+  megalith_results_free(results);
+  megalith_kernel_free(kernel);
+}
+
+TEST(C, TellsLogprobs) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  megalith_live_options how = MEGALITH_LIVE_OPTIONS_INIT;
+  how.logit_lines = 20;
+  megalith_live *session = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_free(kernel);
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 4;
+  request.no_eos = 1;
+  EXPECT_EQ(megalith_live_submit(session, &request, 0, 0, 21, -1, nullptr, &errors), MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("[live-logprobs]"), std::string::npos);
+  megalith_errors_free(errors);
+  ASSERT_EQ(megalith_live_submit(session, &request, 0, 0, 2, 0, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 1, 0, -1, -1, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
+  size_t tokens = 0, ofPrompt = 0;
+  while (!megalith_live_done(session)) {
+    const megalith_live_event *event = nullptr;
+    ASSERT_EQ(megalith_live_next(session, 0, &event, &errors), MEGALITH_OK);
+    ASSERT_NE(event, nullptr);
+    EXPECT_EQ(event->num_logprobs, event->user == 0 ? event->num_tokens : 0);
+    for (size_t i = 0; i < event->num_logprobs; ++i, ++tokens) {
+      const megalith_logprob &told = event->logprobs[i];
+      EXPECT_EQ(told.rank, 1) << "it is greedy";
+      ASSERT_EQ(told.num_likeliest, 2u);
+      EXPECT_EQ(told.likeliest[0].token, event->tokens[i]);
+      EXPECT_EQ(told.likeliest[0].logprob, told.logprob);
+      EXPECT_LT(told.likeliest[1].logprob, told.logprob);
+    }
+    for (size_t i = 0; i < event->num_prompt_logprobs; ++i, ++ofPrompt) {
+      EXPECT_EQ(event->prompt_logprobs[i].rank > 0, i > 0) << "nothing predicts the first one";
+      EXPECT_EQ(event->prompt_logprobs[i].num_likeliest, 0u);
+    }
+    EXPECT_EQ(event->device_ns, 0u);
+    megalith_live_event_free(event);
+  }
+  EXPECT_EQ(tokens, 4u);
+  EXPECT_EQ(ofPrompt, 3u);
+  megalith_live_free(session);
 }
 
 } // namespace
