@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 17;
+constexpr int kAbiVersion = 18;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -187,12 +187,14 @@ struct alignas(16) AskHeader {
   int unused[3];
 };
 
-/// Something that the host does: a request arrives, or is taken back (`cancels`). Not before this tick, nor before so
-/// many milliseconds of the run.
-struct HostEvent {
+/// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not
+/// before this tick, nor before so many milliseconds of the run. In a live session both are 0.
+struct alignas(16) Order {
   int tick, ms;
-  int request;
+  int entry, number;
   int cancels;
+  int deadlineMs; ///< after its arrival; 0: never
+  int unused[2];
 };
 /// When a request arrived, and what the host of a live session knows of it.
 struct Arrival {
@@ -203,36 +205,37 @@ struct Arrival {
   int toldFed;           ///< the most tokens that the first model had K and V of
   unsigned long long at; ///< nanoseconds of a clock that all CTAs share
 };
-/// A tick takes so many events at most, and ends so many requests whose time is over.
+/// A tick takes so many orders at most, and ends so many requests whose time is over.
 constexpr int kMostHostEvents = 64;
-/// The host's side of a run. The events follow, in the order in which they are taken; then the Arrival of each request;
-/// then clockTicks numbers. Of a live session there are no events: orders come through its rings.
+/// The host's side of a run. The Arrival of each entry of the table follows, then clockTicks numbers. The host of a
+/// batch has put in all its orders before the launch; they stand behind these. That of a live session goes on: see
+/// HostRings.
 struct alignas(16) HostSide {
-  int events, next;       ///< how many there are, and which comes next
+  char *rings;            ///< HostRings, in memory of the host; null of a batch
+  int orders, ordersMask; ///< where the ring of orders begins: bytes from `rings`, or from here. Its places, less one
+  unsigned ordersHeard;   ///< so many are there, as far as control knows
+  unsigned ordersTaken;   ///< so far
   int coming;             ///< requests that have not arrived: their state is -1. Of a live session 1 while some may
   int initialState;       ///< of those that arrive
   int nowMs;              ///< milliseconds since the run began, of the tick
   int realClock;          ///< 1: they pass; 0: a tick is one
   int clockTicks;         ///< of a replay: the milliseconds of so many ticks are given, one after the other
-  int samples;            ///< ticks so far
+  int samples;            ///< ticks so far, of such a one
   long long nextDeadline; ///< the first of those that have arrived
-  int taken;              ///< events of the tick
-  int unused;
+  int taken;              ///< orders of the tick
+  int stops;              ///< HostRings::stops, as the tick saw it
   unsigned takenEvents[kMostHostEvents]; ///< the number of the request, with kTraceCancels if it was taken back
 
   // Of a live session.
-  char *rings;              ///< HostRings, in memory of the host; null: the events are known
-  int ordersMask, newsMask; ///< places in the rings, less one
-  int orders, news, state;  ///< where these begin: bytes from `rings`. `state`: LiveState
-  int lineMarks;            ///< the same: of each line of LaunchParams::logits a word
-  int mailboxes;            ///< the same of the first request's mailbox
+  int newsMask;    ///< places in the ring of news, less one
+  int news, state; ///< where these begin: bytes from `rings`. `state`: LiveState
+  int lineMarks;   ///< the same: of each line of LaunchParams::logits a word
+  int mailboxes;   ///< the same of the first request's mailbox
   int mailboxBytes;
   int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
-  unsigned ordersTaken, newsPut;        ///< so far
-  unsigned ordersHeard;                 ///< HostRings::ordersPut at the end of the last tick
+  unsigned newsPut;                     ///< so far
   unsigned newsRead;                    ///< as control last saw it
   int behind;                           ///< 1: the ring had no room for all news
-  int stops;                            ///< HostRings::stops, as the tick saw it
   int rests;                            ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
   int metrics;                          ///< numbers of LaunchParams::metrics
   unsigned launches;                    ///< HostRings::launchesEnded
@@ -276,13 +279,6 @@ struct HostRings {
   unsigned controlUnused[30];
 };
 constexpr unsigned kStopsDrained = 1, kStopsNow = 2;
-/// Request `number` arrives, and becomes entry `entry` of the table; or it is taken back (`cancels`).
-struct alignas(16) Order {
-  int entry;
-  int cancels;
-  int number;
-  int deadlineMs; ///< after its arrival; 0: never
-};
 /// What is new of the request in an entry of the table.
 struct alignas(16) News {
   int entry;

@@ -101,15 +101,6 @@ template <class Config> struct AskMemory {
   }
 };
 
-/// Calls that ask for nothing but the best token of each row, as `sample` at temperature 0 does. Nobody needs to be
-/// told, and what they get are the results of the rows. By slot.
-template <int Slots> struct PlainCalls {
-  int plain[Slots]; ///< 0: another call. Else one more than the words that it has for a row in a trace: those of
-                    ///< CallAsk
-  int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallAsk
-};
-template <> struct PlainCalls<0> {};
-
 /// What a call gave for its rows from `first` on: a number or a token of each.
 template <class Value> struct Reduced {
   const u32 *words; ///< of the first row

@@ -57,18 +57,17 @@ template <class Config> __device__ constexpr bool hasLoops() {
     return false;
 }
 
-/// Of kernels in which rows may be a tree.
-template <bool Trees> struct MovedRows {
-  int moved; ///< since the last pass, kept rows moved
-  int fresh; ///< the pass has kFresh
-};
-template <> struct MovedRows<false> {};
+template <class Config> __device__ constexpr bool hasSeveralPasses() { return abi::kModels > 1 || hasLoops<Config>(); }
 
-/// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
-/// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
-/// no trip to the L2 cache.
+/// The control plane's working state, in shared memory of CTA 0: words of SharedMemory.h, pools, and what the requests
+/// in the slots have. The slot tables mirror LaunchParams::slots. While a request holds a slot, its descriptor stands
+/// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
-struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<ConfigType>() ? ConfigType::slots : 0> {
+struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
+                      Perhaps<(asksOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
+                      ControlNumbersOf<abi::kModels>,
+                      SlotTables<ConfigType::slots>,
+                      CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
@@ -76,61 +75,24 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   using Pools = PoolStates<typename PoolsOf<Config>::List>;
   using FirstPool = typename Pools::First;
   /// A tick's list has several passes: of several models, or because calls stand in loops.
-  static constexpr bool several = abi::kModels > 1 || hasLoops<Config>();
-  static constexpr bool reserves = Pools::reserves; ///< some pool does
-
-  Pools pools;
-  PassShared *pass;               ///< the pass, in CTA 0
-  long long passesDone, rowsDone; ///< what Stats counts
-  int tick;
-  int firstTick;    ///< of the launch
-  int done;         ///< leave the resident loop
-  int openRequests; ///< requests that are not in a terminal state
-  int unseated;     ///< open requests without a slot
-  int freeSlots;
-  int slotsHeld;       ///< snapshot of the tick: requests that hold a slot
-  int changes;         ///< changes of state in this tick
-  int idle;            ///< ticks in a row in which nothing moved
-  int still;           ///< ticks in a row in which calls waited and nothing moved
-  int ranNoPass;       ///< the last tick had no rows, so no other CTA took part
-  int refused;         ///< a request found no pages to reserve in this tick
-  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several passes:
-                       ///< served in this tick
-  int numRows, wantLogits;
-  int rowsOfTick;             ///< of several passes
-  int behind;                 ///< which pass of the tick's list was the last, of several; they are counted from 1
-  int lastModel;              ///< the model of the last pass
-  int servedOfRound;          ///< of a loop: calls, so far
-  int follower[abi::kModels]; ///< by model: of which model the pass behind its last one was
-  int rowAsks;                ///< of the pass that is being formed
-
+  static constexpr bool several = hasSeveralPasses<Config>();
+  static constexpr bool reserves = Pools::reserves;             ///< some pool does
   static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>();             ///< of some pool
   static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
-
-  // per slot
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
+
+  Pools pools;
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
-  int request[Config::slots]; ///< -1: free
-  int callChunk[Config::slots];
-  int callModel[several ? Config::slots
-                        : 1];   ///< of several passes: of which model and loop is that for which the slot's call waits
-  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows, and kOfPrompt
-  int badRow[Config::slots];    ///< first row of the call that must not be fed
-  int badCode[Config::slots];   ///< the fault of that row
-  int newest[Config::slots];    ///< the request's last token
-  int eos[Config::slots][eosAtHand]; ///< the request's first EOS tokens
-  u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
-  // the pass that is being formed, per slot
-  int wanted[Config::slots]; ///< rows that the call asks for; -1: the slot does not wait
-  int taken[Config::slots];  ///< rows that it gets; -1: it is not served
-  int since[Config::slots], priority[Config::slots], passes[Config::slots], kvLen[Config::slots];
-  int order[Config::slots]; ///< waiting slots, longest waiting first
-  int rowBegin[Config::slots];
-  int newPages[Config::slots], pageTop[Config::slots];
+  // What is used of these here.
+  using Numbers = ControlNumbersOf<abi::kModels>;
+  using Numbers::tick, Numbers::changes, Numbers::openRequests, Numbers::unseated;
+  using Tables = SlotTables<Config::slots>;
+  using Tables::request, Tables::callFlags, Tables::kvLen;
+  using CallModels<several ? Config::slots : 1>::callModel;
 
   __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
   /// What control keeps of a pool.

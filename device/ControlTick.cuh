@@ -250,8 +250,8 @@ template <class Control> __device__ void beginTick(Control &c) {
       c.pools.each([](auto &pool) { pool.takeSnapshot(); });
       c.slotsHeld = Config::slots - c.freeSlots;
       // A tick in which the host ended the last one counts.
-      c.done = (c.openRequests == 0 && !(p.host && (c.changes > 0 || p.host->coming > 0))) ||
-               (p.maxTicks > 0 && c.tick >= p.maxTicks) || (c.idle >= kIdleTicks && !(p.host && p.host->rings)) ||
+      c.done = (c.openRequests == 0 && !(p.host && (c.changes > 0 || p.host->coming > 0))) || isPastLast(c) ||
+               (c.idle >= kIdleTicks && !(p.host && p.host->rings)) ||
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag)) || (p.host && p.host->stops == abi::kStopsNow);
       const bool rests = !c.done && (full || (p.host && p.host->rests));
       if (p.kept)

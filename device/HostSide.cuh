@@ -1,7 +1,7 @@
 //===- HostSide.cuh - arrivals, cancellations, deadlines ------------------===//
 //
-// What the host does while the kernel runs. Warp 0 takes it at a tick's start, before anything else, and all of the
-// tick sees the same. docs/ir.md, "The host's side".
+// What comes of what the host wants while the kernel runs. Warp 0 takes it at a tick's start, before anything else, and
+// all of the tick sees the same: HostTick.cuh. docs/ir.md, "The host's side".
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -42,18 +42,6 @@ __device__ __forceinline__ void nap(const abi::LaunchParams &p, u32 naps, u32 na
   storeFresh(p.sync + kTicksAlone, ~naps);
 }
 
-/// Nothing is left to do until the next event: takes its tick, or sleeps until its time. One thread.
-template <class Control> __device__ void skipToEvent(Control &c, const abi::HostEvent &event) {
-  const abi::LaunchParams &p = c.params();
-  const abi::HostSide &h = *p.host;
-  c.tick = max(c.tick, h.realClock ? event.tick : max(event.tick, event.ms));
-  for (u32 naps = 1; h.realClock && millisecondsOfRun(p, c.tick) < event.ms; ++naps) {
-    if (loadRelaxed(p.sync + kStopFlag))
-      return;
-    nap(p, naps, 100000);
-  }
-}
-
 /// Ends a request in any state. A call that it waits at is withdrawn. One thread.
 template <class Control> __device__ void endByHost(Control &c, int number, int state, int code) {
   auto &r = c.anywhere(number);
@@ -62,47 +50,17 @@ template <class Control> __device__ void endByHost(Control &c, int number, int s
 }
 
 /// The request in an entry of the table arrives. One thread.
-template <class Control> __device__ void arrive(Control &c, int entry) {
+template <class Control> __device__ void arrive(Control &c, const abi::Order &order) {
   abi::HostSide &h = *c.params().host;
-  abi::Arrival &arrival = arrivalsOf(c.params())[entry];
-  auto &r = c.tableEntry(entry);
+  auto &r = c.tableEntry(order.entry);
   r.state = r.stateBefore = h.initialState;
-  arrival.tick = c.tick;
-  arrival.ms = h.nowMs;
-  arrival.at = nanoseconds();
+  arrivalsOf(c.params())[order.entry] = {c.tick, h.nowMs, order.deadlineMs, -1, 0, 0, nanoseconds()};
   ++c.openRequests;
   ++c.unseated;
-  if (const long long deadline = (long long)h.nowMs + arrival.deadlineMs;
-      arrival.deadlineMs > 0 && deadline < h.nextDeadline)
+  --h.coming;
+  if (const long long deadline = (long long)h.nowMs + order.deadlineMs;
+      order.deadlineMs > 0 && deadline < h.nextDeadline)
     h.nextDeadline = deadline;
-}
-
-/// Takes the events that are due. One thread.
-template <class Control> __device__ void takeEvents(Control &c) {
-  using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params();
-  abi::HostSide &h = *p.host;
-  const abi::HostEvent *events = hostEvents(p);
-  if (h.coming > 0 && c.openRequests == 0 && h.next < h.events)
-    skipToEvent(c, events[h.next]);
-  h.nowMs = millisecondsOfRun(p, c.tick);
-  ++h.samples;
-  if (p.maxTicks > 0 && c.tick >= p.maxTicks)
-    return;
-#pragma unroll 1
-  while (h.taken < abi::kMostHostEvents && h.next < h.events) {
-    const abi::HostEvent event = events[h.next];
-    if (event.tick > c.tick || event.ms > h.nowMs)
-      break;
-    ++h.next;
-    h.takenEvents[h.taken++] = u32(event.request) | (event.cancels ? abi::kTraceCancels : 0u);
-    if (event.cancels) {
-      endByHost(c, event.request, cancelStateOf<Config>(), kCancelled);
-      continue;
-    }
-    arrive(c, event.request);
-    --h.coming;
-  }
 }
 
 /// Ends the requests whose time is over, those first whose was over first. Warp 0.

@@ -1,7 +1,7 @@
 //===- Live.cuh - requests that come while the kernel runs -----------------===//
 //
-// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live
-// session", has what both sides see. All of it is warp 0's.
+// Control's half of the memory that it shares with the host of a live session: it brings what requests bring, and tells
+// the host what is new. Abi.h, "A live session", has what both sides see. All of it is warp 0's.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -9,8 +9,6 @@
 
 namespace megalith::device {
 
-constexpr int kStopsEvery = 16;        ///< ticks between two looks at whether the host wants to stop
-constexpr u32 kNapNs = 20000;          ///< between two looks at the ring where nothing is left to do
 constexpr int kTicksAwake = 1024;      ///< in which nothing moves, before control sleeps between two ticks
 constexpr u64 kStateEvery = 5'000'000; ///< ns between two writes of LiveState
 
@@ -64,62 +62,6 @@ template <class Control> __device__ void bringRequest(Control &c, int entry) {
   from += 4 * h.inputWords;
   __syncwarp();
   copyOfHost(p.tokens + (long long)entry * h.tokenWords, from, 4 * min(max(r.promptLen, 0), h.tokenWords));
-  __syncwarp();
-}
-
-/// Takes the orders that are there. The warp. `heard`: those of which the end of the last tick heard are enough.
-template <class Control> __device__ void takeOrders(Control &c, bool heard) {
-  using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params();
-  abi::HostSide &h = *p.host;
-  abi::HostRings &rings = ringsOf(h);
-  u32 put = 0;
-  if (laneId() == 0) {
-    // Mostly there is nothing. Only who takes something has to see what stands behind the word.
-    put = heard ? h.ordersHeard : hearWord(&rings.ordersPut);
-    if (put != h.ordersTaken)
-      put = loadSystem(&rings.ordersPut);
-    h.nowMs = millisecondsOfRun(p, c.tick);
-  }
-  put = __shfl_sync(~0u, put, 0); // what the other lanes read is behind it
-  __syncwarp();
-  u32 taken = h.ordersTaken;
-  int events = h.taken;
-#pragma unroll 1
-  for (; taken != put && events < abi::kMostHostEvents; ++taken) {
-    const Words4 words = loadWords(h.rings + h.orders + (taken & h.ordersMask) * sizeof(abi::Order));
-    const abi::Order order = {int(words.x), int(words.y), int(words.z), int(words.w)};
-    if (!order.cancels && c.tableEntry(order.entry).slot >= 0)
-      break;      // the one before it gives its slot back in this tick
-    __syncwarp(); // all lanes have seen that
-    if (!order.cancels)
-      bringRequest(c, order.entry);
-    if (laneId() == 0) {
-      h.takenEvents[events] = u32(order.number) | (order.cancels ? abi::kTraceCancels : 0u);
-      if (!order.cancels) {
-        abi::Arrival &arrival = arrivalsOf(p)[order.entry];
-        arrival.deadlineMs = order.deadlineMs;
-        arrival.toldState = -1;
-        arrival.toldGenerated = 0;
-        arrival.toldFed = 0;
-        arrive(c, order.entry);
-      } else if (c.anywhere(order.entry).number == order.number) { // else it has ended
-        endByHost(c, order.entry, cancelStateOf<Config>(), kCancelled);
-      }
-    }
-    ++events;
-    __syncwarp();
-  }
-  __syncwarp();
-  if (laneId() == 0) {
-    // A word of the host's memory takes a while to come. While requests go on, there is no hurry.
-    const u32 stops = c.openRequests == 0 || c.tick % kStopsEvery == 0 ? loadSystem(&rings.stops) : u32(h.stops);
-    h.ordersTaken = taken;
-    h.taken = events;
-    h.stops = int(stops);
-    // The host puts no order in behind its word to stop, so that there is none where `put` was read before it.
-    h.coming = !(stops == abi::kStopsDrained && taken == loadSystem(&rings.ordersPut) && !h.behind);
-  }
   __syncwarp();
 }
 
@@ -247,42 +189,5 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
 
 /// Tells the host that the launch ends. One thread.
 __device__ __forceinline__ void endLaunch(abi::HostSide &h) { storeSystem(&ringsOf(h).launchesEnded, ++h.launches); }
-
-/// The host's orders of this tick. Where nothing is left to do, waits for one. The warp.
-template <class Control> __device__ void listen(Control &c) {
-  const abi::LaunchParams &p = c.params();
-  abi::HostSide &h = *p.host;
-  u64 since = 0;
-#pragma unroll 1
-  for (u32 naps = 1;; ++naps) {
-    takeOrders(c, naps == 1 && c.openRequests > 0);
-    // Another CTA may ask to stop at any time: all lanes are to find the same. What else they ask here stays as it is
-    // until all have asked.
-    const bool leaves = __shfl_sync(~0u, laneId() == 0 && loadRelaxed(p.sync + kStopFlag) != 0, 0);
-    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || leaves)
-      break;
-    if (c.freeSlots < Control::Config::slots) // of those that ended in the last tick. Their entries may be wanted
-      reclaim(c);
-    if (h.behind)
-      tellHost(c);
-    if (since == 0)
-      tellState(c);
-    if (!h.coming)
-      break;
-    const u64 now = __shfl_sync(~0u, nanoseconds(), 0);
-    since = since ? since : now;
-    if (h.idleNs >= 0 && now - since >= u64(h.idleNs) && !h.behind) {
-      if (laneId() == 0)
-        h.rests = 1;
-      break;
-    }
-    if (laneId() == 0) {
-      h.taken = 0; // what was taken changed nothing
-      nap(p, naps, kNapNs);
-    }
-    __syncwarp();
-  }
-  __syncwarp();
-}
 
 } // namespace megalith::device

@@ -34,18 +34,11 @@ template <class P> constexpr CallTokens callTokensOf() {
 /// What a table has for a page that was given back. No pool has such a page, nor memory where it would be.
 constexpr int kPageGone = (int)0x80000000u;
 
-/// The first page of each slot, where there is a window.
-template <int Slots, bool Windowed> struct FirstPages {
-  int firstPage[Slots]; ///< pages in front of it were given back
-};
-template <int Slots> struct FirstPages<Slots, false> {};
-
 /// `P`: the pool's constants: slots, model, pages, pageTokens, and perhaps kvWindow.
-template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
+template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slots>>, PoolTables<P::slots> {
   static constexpr int window = windowOf<P>();
-  int freePages;          ///< on the stack
-  int held[P::slots];     ///< pages of each slot, those that it gave back among them
-  int lastPage[P::slots]; ///< the last page of each slot: in shared memory, where the table is not
+  using Tables = PoolTables<P::slots>;
+  using Tables::freePages, Tables::held, Tables::lastPage;
 
   __device__ __forceinline__ static const abi::ModelParams &memory() { return modelOf<P>(paramsOfCta()); }
   __device__ __forceinline__ static int *table(int slot) { return pageTableOf(memory(), slot); }
@@ -181,23 +174,9 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   }
 };
 
-/// Of each slot, where that counts.
-template <int Slots, bool Runs> struct RunRows {
-  int runRows[Slots]; ///< rows of drafts behind `len` that this run of the stage has fed
-};
-template <int Slots> struct RunRows<Slots, false> {};
-/// Of each slot, where rows may be a tree.
-template <int Slots, bool Trees> struct FreeRows {
-  int someFree[Slots]; ///< a row of the slot's call is free, see TreePass
-};
-template <int Slots> struct FreeRows<Slots, false> {};
-
 // What stands behind abi::HostSide.
-__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
-}
 __device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
-  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
+  return reinterpret_cast<abi::Arrival *>(p.host + 1);
 }
 __device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
   return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
@@ -237,14 +216,17 @@ template <class P> __device__ constexpr int dumpedWordsOf() {
 }
 
 /// A pool as control sees it: its pages, and what was promised of them.
-template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>, FreeRows<P::slots, hasTrees<P>()> {
+template <class P>
+struct PoolState : Pages<P>,
+                   Perhaps<hasRuns<P>(), RunRows<P::slots>>,
+                   Perhaps<hasTrees<P>(), FreeRows<P::slots>>,
+                   Promises<P::failWhenFull ? 1 : P::slots> {
   static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
   static constexpr bool reserves = !P::failWhenFull;
   static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
   static constexpr int dumpedWords = dumpedWordsOf<P>();
-  int live, pressure; ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
-  int unpromised;     ///< free pages that no request in a slot was promised
-  int promised[reserves ? P::slots : 1]; ///< pages that admission reserved, those that are held included
+  using Tables = PoolTables<P::slots>;
+  using Tables::live, Tables::pressure, Tables::callStart, Tables::fedFrom, Tables::known;
 
   /// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were written
   /// behind it before, and of a pass.
@@ -254,7 +236,7 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>,
     return windowOf<P>() > 0 && pages < P::pages ? int(pages) : 0x7fffffff;
   }
   /// What is left of a slot's promise.
-  __device__ int promiseLeft(int slot) const { return reserves ? max(0, promised[slot] - this->holds(slot)) : 0; }
+  __device__ int promiseLeft(int slot) const { return reserves ? max(0, this->promised[slot] - this->holds(slot)) : 0; }
   /// Sets `live` and `pressure`. One thread.
   __device__ __forceinline__ void takeSnapshot() {
     live = P::pages - this->freePages;
@@ -263,9 +245,6 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>,
 
   // The request in a slot.
   static constexpr int atHand = tokensAtHand(P::slots);
-  int callStart[P::slots][atHand]; ///< the first of the slot's fed tokens, see fedToken
-  int fedFrom[P::slots];           ///< place of the first of them
-  int known[P::slots];             ///< leading positions of the KV that were fed the request's own tokens
 
   /// What the request has in this pool.
   template <class Request> __device__ __forceinline__ static auto &kvOf(Request &r) { return r.kv[P::model]; }

@@ -8,58 +8,11 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Row.h"
+#include "megalith/SharedMemory.h"
 #include "megalith/Pool.cuh"
 #include "megalith/Ring.cuh"
 
 namespace megalith::device {
-
-/// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
-struct AttentionUnit {
-  int unit;       ///< its number; -1: none
-  int group;      ///< the tile's rows
-  int round, end; ///< of positions: the next one, and the one behind the unit's last
-  int kvHead, firstHead;
-  int firstRow, rows, slot;
-  int visible;         ///< positions that the tile's last row sees
-  int ownFrom, ownRow; ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
-  int whole;           ///< the tile has no other range
-};
-
-/// Of a row's K and V, one after the other in the course of a pass:
-union KvOfRow {
-  int place;         ///< until findPlaces: page * page_tokens + position in the page
-  long long element; ///< from then on: pageAddress of the first layer and head
-  u32 hash;          ///< behind a traced pass, in CTA 0: a hash of both, of all layers
-};
-
-/// How a pass's attention is dealt to the CTAs, see planRanges.
-struct AttentionDeal {
-  int groups; ///< of rows that attention takes together
-  short groupFirst[kMaxRows + 1];
-  int rangeLevel;
-  int split;                   ///< some group has several ranges
-  int oneRowEach;              ///< no slot has two rows
-  int wideTiles;               ///< attention is that of WideAttention.cuh
-  AttentionUnit firstUnit;     ///< of this CTA
-  u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
-  short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
-};
-
-/// How a pass multiplies, see planProducts.
-struct ProductDeal {
-  int blocksAtOnce; ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and
-                    ///< one row tile
-  int rowsLog;      ///< of the rows of the first tile, padded to a power of two
-  int lent, lentBefore; ///< stages of the ring that this pass lends if it has several rows; and the one before
-};
-
-/// The two sets of the workspace, which alternate.
-struct WorkspaceSets {
-  int current;    ///< this pass writes
-  int rowsLast;   ///< rows of the last pass that had any
-  int rowsBefore; ///< rows of the pass before, whose words are to be turned back
-};
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row; where rows may be free, one
 /// more of each row behind those of kMaxRows rows. In the first one, beside the number of rows:
@@ -74,71 +27,37 @@ enum PassFlag : u32 {
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
 static_assert(kMostModels == 4, "two bits");
 
-/// What a CTA counts of the passes of a model.
-struct PassCounts {
-  WorkspaceSets sets;
-  WideCounts wide;
-};
-/// Which model a pass is of. A kernel for one model has none of it.
-template <int Models> struct PassModel {
-  int model;                 ///< its number in LaunchParams::models
-  int guess;                 ///< whose weights the producer brought before it knew that
-  int next;                  ///< the guess for the pass behind this one
-  PassCounts ofPast[Models]; ///< of each model, but for the pass's own
-
-  /// Before a launch's first pass, for which model 0 is the guess. `countsOf(i)`: of model i.
-  template <class Of> __device__ __forceinline__ void startModels(Of countsOf) {
-    model = guess = next = 0;
+/// Before a launch's first pass, for which model 0 is the guess. `countsOf(i)`: of model i.
+template <int Models, class Of> __device__ __forceinline__ void startModels(PassModel<Models> &pass, Of countsOf) {
+  if constexpr (Models > 1) {
+    pass.model = pass.guess = pass.next = 0;
     for (int i = 0; i < Models; ++i)
-      ofPast[i] = countsOf(i);
+      pass.ofPast[i] = countsOf(i);
   }
-  /// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and
-  /// returns its own.
-  __device__ __forceinline__ PassCounts enterModel(u32 flags, const PassCounts &of) {
-    ofPast[model] = of;
-    guess = next;
-    model = (int)(flags >> kPassModelShift) % kMostModels;
-    next = (int)(flags >> kPassNextShift) % kMostModels;
-    return ofPast[model];
+}
+/// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and
+/// returns its own.
+template <int Models>
+__device__ __forceinline__ PassCounts enterModel(PassModel<Models> &pass, u32 flags, const PassCounts &of) {
+  if constexpr (Models > 1) {
+    pass.ofPast[pass.model] = of;
+    pass.guess = pass.next;
+    pass.model = (int)(flags >> kPassModelShift) % kMostModels;
+    pass.next = (int)(flags >> kPassNextShift) % kMostModels;
+    return pass.ofPast[pass.model];
   }
-  /// keep(i, counts) for all models.
-  template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
+  return of;
+}
+/// keep(i, counts) for all models.
+template <int Models, class Keep>
+__device__ __forceinline__ void keepModels(const PassModel<Models> &pass, const PassCounts &own, Keep keep) {
+  if constexpr (Models > 1)
     for (int i = 0; i < Models; ++i)
-      keep(i, i == model ? own : ofPast[i]);
-  }
-};
-template <> struct PassModel<1> {
-  static constexpr int model = 0, guess = 0;
-  template <class Of> __device__ __forceinline__ void startModels(Of) {}
-  __device__ __forceinline__ PassCounts enterModel(u32, const PassCounts &of) { return of; }
-  template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
+      keep(i, i == pass.model ? own : pass.ofPast[i]);
+  else
     keep(0, own);
-  }
-};
+}
 
-/// What every CTA keeps of the pass in shared memory.
-struct PassShared : PassModel<abi::kModels> {
-  int numRows, tick;
-  int wantLogits; ///< not 0: the head runs. Of PassFlag kRunsHead and kAsks
-  int done;       ///< no pass follows
-  int firstRow;   ///< rows of all passes before
-  u32 number;     ///< of the pass
-  Row rows[kMaxRows];
-  KvOfRow kv[kMaxRows];
-  int logitsOf[kMaxRows]; ///< line of LaunchParams::logits for the row's logits; -1: none
-  AttentionDeal attention;
-  ProductDeal products;
-  WorkspaceSets sets; ///< of the pass's model
-  WideCounts wide;    ///< the same
-};
-
-/// The same where rows of a slot need not be a chain. A row is free when it sees anything but the positions up to its
-/// own at the places of the same numbers: then it sees what is on its own path. See Paths.cuh.
-struct TreePass : PassShared {
-  int someFree;        ///< a row of this pass is free. Else what follows means nothing
-  short own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among them; else 0
-  int base[kMaxRows];  ///< positions below stand at the places of their numbers
-};
 template <bool Trees> struct PassWithTrees {
   using Type = PassShared;
 };
@@ -174,7 +93,7 @@ __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
   pass.number = pass.wide.passes = pass.wide.heads = 0;
   pass.wantLogits = pass.done = 0; // a launch may go on with a tick that has no pass
   pass.sets.current = pass.sets.rowsLast = pass.sets.rowsBefore = 0;
-  pass.startModels([&](int) -> PassCounts { return {pass.sets, pass.wide}; });
+  startModels(pass, [&](int) -> PassCounts { return {pass.sets, pass.wide}; });
 }
 
 /// Before the first pass of a launch that goes on where another one ended. One thread.
@@ -184,7 +103,7 @@ __device__ __forceinline__ void resumePasses(PassShared &pass, const abi::Kept &
     const abi::Kept::OfModel &of = kept.models[model];
     return {{of.currentSet, of.rowsLast, of.rowsBefore}, {of.widePasses, of.wideHeads}};
   };
-  pass.startModels(countsOf);
+  startModels(pass, countsOf);
   pass.sets = countsOf(0).sets;
   pass.wide = countsOf(0).wide;
 }
@@ -193,7 +112,7 @@ __device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals,
   kept.valid = 1;
   kept.passNumber = renews ? 0 : pass.number;
   kept.arrivals = renews ? 0 : arrivals;
-  pass.keepModels({pass.sets, pass.wide}, [&](int model, const PassCounts &of) {
+  keepModels(pass, {pass.sets, pass.wide}, [&](int model, const PassCounts &of) {
     kept.models[model] = {renews ? 0 : of.wide.passes, renews ? 0 : of.wide.heads, of.sets.current, of.sets.rowsLast,
                           of.sets.rowsBefore};
   });
@@ -206,7 +125,7 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
   if (pass.done) // the counts stay those of the last pass: another launch may go on from them
     return;
   if constexpr (abi::kModels > 1) {
-    const PassCounts own = pass.enterModel(plan.x, {pass.sets, pass.wide});
+    const PassCounts own = enterModel(pass, plan.x, {pass.sets, pass.wide});
     pass.sets = own.sets;
     pass.wide = own.wide;
   }

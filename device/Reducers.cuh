@@ -17,15 +17,6 @@
 
 namespace megalith::device {
 
-/// What is asked of the rows of a pass, in shared memory of each CTA.
-template <int Rows, int Results = 1> struct PassDraws {
-  int asks;                                      ///< their number
-  int draws;                                     ///< some row draws at a temperature above 0
-  int left;                                      ///< the first of the asks that CTA 0 finishes
-  int look;                                      ///< number of the look that found their sums
-  alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model
-};
-
 /// A row whose answer is its best token, or that is not asked for any.
 constexpr abi::RowDraw kAsksNothing = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
 

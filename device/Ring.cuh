@@ -12,49 +12,6 @@
 
 namespace megalith::device {
 
-/// The producer looks up a unit's page numbers once in a pass, for the first kPageWindows units of attention that have
-/// at most kPageWindow pages.
-constexpr int kPageWindows = 4, kPageWindow = 128;
-
-/// The most windows of activations in shared memory (Windows.cuh).
-constexpr int kMostWindows = 4;
-
-/// Number of passes of many rows so far, this one included; and how many of these want logits.
-struct WideCounts {
-  u32 passes, heads;
-};
-/// What the window warp needs of a pass of many rows. These are copies of members of PassShared. At the end of a kernel
-/// that stops, PassShared may be written before the window warp has read it.
-struct WidePlan {
-  int numRows;
-  WideCounts wide;
-  int wantLogits;
-};
-
-/// Words that consumers and producer of one CTA share.
-struct RingShared {
-  StreamBegin begin[abi::kModels];
-  u64 full[kMostStages], empty[kMostStages];
-  u64 planned;     ///< completes once per pass, when runHead, numRows and the pass table are valid
-  u64 wideBegun,   ///< completes once per pass of many rows, when `wide` is valid
-      wideWindows; ///< completes once per pass of many rows, when the window warp has done its part
-  /// Completes once per product of a pass of many rows, if the CTA has units of it: scratch is free for windows.
-  u64 opened;
-  u64 windowFull[kMostWindows], windowEmpty[kMostWindows];
-  u32 runHead;            ///< this pass needs logits
-  u32 numRows, lent;      ///< rows of this pass; stages that it lends if it has several rows or many
-  u32 leave;              ///< flag: the resident loop ended or stopped
-  u32 stopped;            ///< flag: GridEdges::stoppedHere
-  u32 passes, widePasses; ///< passes planned so far; how many of these have many rows
-  WidePlan wide;
-  const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
-  u32 plansRead;       ///< flag: number of passes whose plan the producer no longer needs
-  u32 model, next;     ///< of several models that of this pass, and the guess for the next one
-  /// The producer's page numbers. First those of the first units of attention, which come again in each layer. Then
-  /// those of one round, for a unit that has no room there.
-  int pages[kPageWindows * kPageWindow + 256];
-};
-
 /// A ring of `Stages` stages of `StageBytes` bytes each.
 ///
 /// At most `Flight` copies are under way at a time. A deeper queue at the memory would delay every word that a CTA

@@ -83,9 +83,7 @@ MEGALITH_SHAPE long long askBytes(long long rows, long long slots, long long ask
   return 16 + rows * results * kRowDrawBytes + rows * asks * kRowAskBytes + slots * (16 + asks * kCallAskBytes) +
          slots * asks * rows * 4;
 }
-/// Bytes of shared memory for the rows' draws.
-MEGALITH_SHAPE long long passDrawBytes(long long rows) { return 16 + rows * kRowDrawBytes; }
-/// Bytes of shared memory for them, of a CTA's scratch.
+/// Bytes of a CTA's scratch for looks.
 constexpr int kLookScratchBytes = 8192;
 
 // --- matrices in the stream (Matrices.cuh) --------------------------------------
@@ -284,31 +282,6 @@ MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
 MEGALITH_SHAPE int seatBytes(int models) { return 1536 + 128 * (models - 1); }
 /// Gauges of a slot are bits of one word.
 constexpr int kMostGauges = 32;
-
-/// Bytes of the launch's parameters, which stand first in shared memory.
-MEGALITH_SHAPE int paramsBytes(int models) { return 304 + 80 * models; }
-/// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
-/// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
-/// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
-/// `windowed`: models of which pages below a window are given back. `continuing`: models of which a
-/// run's drafts continue behind each other. `trees`: models whose rows of a slot need not be a chain. `loops`: some
-/// calls stand in loops of the tick. `asks`: some call asks for more than the best token of each row.
-MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed, int continuing,
-                                     int trees, bool loops, bool asks) {
-  const long long ofPool = 5 + tokensAtHand(slots),
-                  words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
-                          continuing + trees + (models > 1 || loops ? 1 : 0) + (asks ? 3 : 0);
-  const long long state =
-      136 + 32 * (models - 1) + (trees ? 8 : 0) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
-  const long long params = paramsBytes(models);
-  return (params + state + 127) / 128 * 128 - params;
-}
-/// Bytes of shared memory beside ring, scratch and control's state: the parameters, PassShared, RingShared, GridEdges
-/// and the warps' places. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
-/// `trees`: the pass is a TreePass.
-MEGALITH_SHAPE long long otherSharedBytes(int models, bool trees) {
-  return paramsBytes(models) + 10496 + (models > 1 ? 128 + 32 * models : 0) + (trees ? 896 : 0);
-}
 
 } // namespace megalith::shape
 

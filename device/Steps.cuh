@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/SharedMemory.h"
 #include "megalith/Values.cuh"
 #include "megalith/Matrices.cuh"
 
@@ -34,12 +35,6 @@ __device__ constexpr StreamStep vectorStep(long long offset, long long layerByte
 }
 __device__ constexpr StreamStep kvStep() { return {}; }
 
-/// What a pass of few rows begins with: the steps of its first segment.
-struct StreamBegin {
-  const StreamStep *steps;
-  int count;
-  const char *stream;
-};
 /// Lanes of the producer warp; where one lane copies whole chunks there is but one.
 #if __CUDA_ARCH__ >= 900
 constexpr int kProducerLanes = 1;

@@ -60,20 +60,6 @@ __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, in
 
 static_assert(sumFloats(1) / 2 <= 32, "of one row, warp 0 has all pairs of columns: see publishBest");
 
-/// Where a warp stands in the stream, between two phases. It is kept in shared memory, because a thread's local memory
-/// is far away when the L1 cache is small.
-struct StreamPlace {
-  int stage;
-  u32 state;
-  int buffer; ///< which of the two buffers of cross-warp sums comes next
-  int window; ///< the next window of activations (Windows.cuh); those of odd phases are numbered behind the even ones
-  // For products of many rows (WideProduct.cuh). Their sums leave no registers for what later code needs.
-  int layer;
-  int unit, part;
-  u32 use;
-  char *sums; ///< where the sums of an eighth go
-};
-
 /// The layer that a pass is in. In a pass of more than one row its number stands in shared memory `S`: see StreamPlace.
 template <int Rows, class S> struct Layer {
   int number = 0;

@@ -1,7 +1,7 @@
 //===- Sync.cuh - barriers of the consumers of one CTA and of the grid ----===//
 #pragma once
 
-#include "megalith/Abi.h"
+#include "megalith/SharedMemory.h"
 #include "megalith/Primitives.cuh"
 
 namespace megalith::device {
@@ -39,13 +39,8 @@ __device__ __forceinline__ void delayCta(const abi::LaunchParams &p, u32 number)
   }
 }
 
-/// State of the grid barrier in one CTA, in shared memory. Thread 0 writes it.
-struct GridEdges {
-  const abi::LaunchParams *params;
-  u32 *stoppedHere; ///< flag in shared memory: 1 once this CTA knows that the kernel stops
-  u32 arrivals = 0; ///< value of kGridArrivals when the present epoch is complete
-  int tick = 0;
-
+/// The grid barrier in one CTA.
+struct GridEdges : GridWords {
   /// True when some CTA asked all to leave.
   __device__ bool stopRequested() const { return loadRelaxed(params->sync + kStopFlag) != 0; }
 

@@ -16,8 +16,6 @@
 
 namespace megalith::device {
 
-static_assert(sizeof(abi::LaunchParams) == paramsBytes(abi::kModels) && abi::kMostModels == kMostModels);
-
 /// What a unit was compiled with.
 struct UnitFacts {
 #define UNIT_FACT(Name, Text) int Name;

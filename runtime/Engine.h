@@ -55,14 +55,11 @@ public:
   Outcome<double> readBandwidth();
 
 private:
-  class Interrupter;
+  friend class CudaRun;
   Engine(Device &device) : device(device) {}
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
-  /// Memory for what the image has, with its first content.
-  Outcome<std::vector<DeviceBuffer>> placeAll(LaunchImage &image);
-  friend class CudaLive;
   struct Staging;
   Failure makeRoom(const std::vector<WeightBatches> &batches);
   Failure makeRoom(size_t model, const std::vector<WeightTensor> &tensors);
@@ -78,11 +75,6 @@ private:
                       void **arguments);
   /// Memory for `buffer` with its first content; `params` points to it.
   Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::HostParams &params);
-  /// Zeros in the buffers of renewedMembers, on the stream.
-  Failure renew(const abi::HostParams &params);
-  Failure launch(abi::HostParams &params);
-  /// Launches until the run has ended. `memories` are those of the image's buffers. How often.
-  Outcome<int64_t> launchAll(LaunchImage &image, const std::vector<DeviceBuffer> &memories);
 
   Device &device;
   Manifest info;

@@ -1,13 +1,10 @@
 // What a benchmark's engine does beside running: the read stream. (Random weights: EngineWeights.cpp.)
 #include "runtime/CudaError.h"
 #include "runtime/Engine.h"
+#include "runtime/Try.h"
 #include <algorithm>
 
 namespace megalith::runtime {
-
-#define TRY(expression)                                                                                                \
-  if (Failure failure_ = (expression))                                                                                 \
-  return *failure_
 
 /// As device/Bench.cuh has it.
 constexpr size_t kReadChunk = 16384;

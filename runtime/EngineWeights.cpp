@@ -1,14 +1,11 @@
 // How weights come onto the device: in batches, each of which is packed before the next one needs its memory.
 #include "runtime/Engine.h"
 #include "runtime/HostRange.h"
+#include "runtime/Try.h"
 #include <algorithm>
 #include <thread>
 
 namespace megalith::runtime {
-
-#define TRY(expression)                                                                                                \
-  if (Failure failure_ = (expression))                                                                                 \
-  return *failure_
 
 /// The memory of a batch. Each has a stream of its own, so that one is copied while another is packed.
 struct Engine::Staging {

@@ -3,7 +3,7 @@
 #define MEGALITH_RUNTIME_FAULTS_H
 
 #include "device/Abi.h"
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include "runtime/Manifest.h"
 #include <string>
 

@@ -1,8 +1,7 @@
 #include "runtime/LaunchImage.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/PageOrder.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/PageOrder.h"
 #include "runtime/Faults.h"
-#include "runtime/Live.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <cstddef>
@@ -57,16 +56,21 @@ LaunchBuffer &LaunchImage::addImage(const char *name, size_t member, const std::
 }
 
 Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vector<Request> &requests,
-                                        const RunOptions &options) {
+                                        const RunOptions &options, const LiveTable *live) {
   LaunchImage image(manifest, requests, options);
+  if (live) {
+    image.rings = RingLayout::of(manifest, *live);
+    image.longest = live->tokens;
+    image.how.logits = false; // their lines are the rings'
+  }
   for (const Request &request : requests) {
     image.longest = std::max(image.longest, static_cast<int64_t>(request.tokens.size()) + request.maxNewTokens);
     image.mostNew = std::max(image.mostNew, request.maxNewTokens);
   }
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addRope(i);
-  image.addRequests();
   image.addHost();
+  image.addRequests();
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addPool(i);
   if (manifest.reducing.any)
@@ -84,70 +88,12 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   return image;
 }
 
-LaunchImage LaunchImage::buildLive(const Manifest &manifest, const LiveTable &table, const RunOptions &options) {
-  LaunchImage image(manifest, {}, options);
-  image.how.logits = false; // their lines are the rings'
-  image.longest = table.tokens;
-  const RingLayout layout = RingLayout::of(manifest, table);
-  for (size_t i = 0; i < manifest.models.size(); ++i)
-    image.addRope(i);
-  image.addTable(layout);
-  for (size_t i = 0; i < manifest.models.size(); ++i)
-    image.addPool(i);
-  if (manifest.reducing.any)
-    image.addReducing(layout.table.entries);
-  image.addResults();
-  image.addKept();
-  if (options.watchdogSeconds > 0)
-    image.params.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
-  image.params.delaySeed = options.delaySeed;
-  return image;
-}
-
-/// The table, empty, and the arenas of what requests bring.
-void LaunchImage::addTable(const RingLayout &layout) {
-  const auto entries = static_cast<size_t>(layout.table.entries);
-  std::vector<char> descriptors(entries * manifest->requestBytes, 0);
-  for (size_t i = 0; i < entries; ++i) {
-    auto &header = *reinterpret_cast<abi::RequestHeader *>(descriptors.data() + i * manifest->requestBytes);
-    header.state = header.slot = header.waitingSite = header.number = -1;
-  }
-  params.numRequests = layout.table.entries;
-  addImage(MEMBER(requests), descriptors, LaunchBuffer::Image);
-  add(MEMBER(tokens), entries * layout.tokenWords * sizeof(int), LaunchBuffer::Unwritten);
-  add(MEMBER(inputs), entries * layout.inputWords * sizeof(int), LaunchBuffer::Unwritten);
-  add(MEMBER(eos), entries * layout.endWords * sizeof(int), LaunchBuffer::Unwritten);
-  addControl();
-  params.increments = static_cast<int>(manifest->metrics.size());
-  abi::HostSide side = {};
-  side.coming = 1;
-  side.initialState = static_cast<int>(manifest->initialState);
-  side.realClock = 1;
-  side.nextDeadline = abi::kNoDeadline;
-  side.ordersMask = layout.orderSlots - 1;
-  side.newsMask = layout.table.newsSlots - 1;
-  side.orders = static_cast<int>(layout.orders);
-  side.news = static_cast<int>(layout.news);
-  side.state = static_cast<int>(layout.state);
-  side.lineMarks = static_cast<int>(layout.lineMarks);
-  linesAt = layout.table.logitLines > 0 ? layout.lines : 0;
-  side.mailboxes = static_cast<int>(layout.mailboxes);
-  side.mailboxBytes = static_cast<int>(layout.mailboxBytes);
-  side.endWords = layout.endWords;
-  side.inputWords = layout.inputWords;
-  side.tokenWords = layout.tokenWords;
-  side.metrics = static_cast<int>(manifest->metrics.size());
-  side.idleNs = layout.table.idleMs < 0 ? -1 : std::min<int64_t>(layout.table.idleMs, INT64_MAX / 1000000) * 1000000;
-  std::vector<char> bytes(sizeof(side) + entries * sizeof(abi::Arrival), 0);
-  std::memcpy(bytes.data(), &side, sizeof(side));
-  addImage(MEMBER(host), bytes, LaunchBuffer::Image);
-}
-
 void LaunchImage::bindRings(const void *address) {
   char *image = buffers[indexOf(offsetof(abi::HostParams, host))].image.data();
   std::memcpy(image + offsetof(abi::HostSide, rings), &address, sizeof(address));
-  if (linesAt > 0)
-    params.logits = const_cast<float *>(reinterpret_cast<const float *>(static_cast<const char *>(address) + linesAt));
+  if (rings->table.logitLines > 0)
+    params.logits =
+        const_cast<float *>(reinterpret_cast<const float *>(static_cast<const char *>(address) + rings->lines));
 }
 
 /// The rotary tables, each [positions][headDim / 2] of cosine and sine.
@@ -172,17 +118,78 @@ void LaunchImage::addRope(size_t model) {
   addImage(MODEL_MEMBER(model, ropeCosSin), table, LaunchBuffer::Const);
 }
 
+static_assert(abi::kMostHostEvents == MostHostEvents);
+
+/// What the host wants. That of a batch says all of it here.
+void LaunchImage::addHost() {
+  // A trace of a live session has a clock, whatever its requests are.
+  if (!rings && !manifest->host && !hasHostSide(asked) && !(how.host && !how.host->clock.empty()))
+    return;
+  const HostScript script = how.host ? *how.host : hostScript(asked);
+  std::vector<char> bytes(sizeof(abi::HostSide));
+  const auto put = [&](const auto &value) {
+    const char *first = reinterpret_cast<const char *>(&value);
+    bytes.insert(bytes.end(), first, first + sizeof(value));
+  };
+  for (size_t i = 0; i < entries(); ++i)
+    put(abi::Arrival{-1, 0, 0, -1, 0, 0, 0});
+  for (const int32_t milliseconds : script.clock)
+    put(milliseconds);
+  bytes.resize((bytes.size() + alignof(abi::Order) - 1) / alignof(abi::Order) * alignof(abi::Order));
+  abi::HostSide side = {};
+  side.coming = rings ? 1 : static_cast<int>(asked.size());
+  side.initialState = static_cast<int>(manifest->initialState);
+  side.realClock = rings || (how.realClock && script.clock.empty());
+  side.clockTicks = static_cast<int>(script.clock.size());
+  side.nextDeadline = abi::kNoDeadline;
+  side.orders = static_cast<int>(rings ? rings->orders : bytes.size());
+  side.ordersMask = rings ? rings->orderSlots - 1 : -1;
+  side.ordersHeard = static_cast<unsigned>(script.events.size());
+  for (const HostEvent &event : script.events)
+    put(abi::Order{static_cast<int>(event.when.tick),
+                   static_cast<int>(event.when.ms),
+                   event.request,
+                   event.request,
+                   event.cancels,
+                   asked[event.request].deadlineMs,
+                   {}});
+  if (rings) {
+    side.newsMask = rings->table.newsSlots - 1;
+    side.news = static_cast<int>(rings->news);
+    side.state = static_cast<int>(rings->state);
+    side.lineMarks = static_cast<int>(rings->lineMarks);
+    side.mailboxes = static_cast<int>(rings->mailboxes);
+    side.mailboxBytes = static_cast<int>(rings->mailboxBytes);
+    side.endWords = rings->endWords;
+    side.inputWords = rings->inputWords;
+    side.tokenWords = rings->tokenWords;
+    side.metrics = static_cast<int>(manifest->metrics.size());
+    const int64_t idleMs = rings->table.idleMs;
+    side.idleNs = idleMs < 0 ? -1 : std::min<int64_t>(idleMs, INT64_MAX / 1000000) * 1000000;
+  }
+  std::memcpy(bytes.data(), &side, sizeof(side));
+  addImage(MEMBER(host), bytes, LaunchBuffer::Image).fetch = true;
+}
+
+/// The table, the slots, and what stages keep.
 void LaunchImage::addRequests() {
-  const int64_t count = asked.size();
-  std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
+  params.numRequests = static_cast<int>(entries());
+  std::vector<char> descriptors(std::max<size_t>(1, entries()) * manifest->requestBytes, 0);
+  for (size_t i = 0; i < entries(); ++i) {
+    auto &header = *reinterpret_cast<abi::RequestHeader *>(descriptors.data() + i * manifest->requestBytes);
+    header.state = header.slot = header.waitingSite = header.number = -1;
+  }
   std::vector<int> tokens, inputs, eos(1, -1);
   size_t timeRecords = 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < asked.size(); ++i) {
     const Request &request = asked[i];
     char *base = descriptors.data() + i * manifest->requestBytes;
     writeRequest(*manifest, request, static_cast<int>(i), base, tokens.size(), eos, 0, inputs, 0);
+    auto &header = *reinterpret_cast<abi::RequestHeader *>(base);
+    if (indexOf(offsetof(abi::HostParams, host)) < buffers.size())
+      header.state = -1; // it has to arrive
     tokenBegin.push_back(tokens.size());
-    reinterpret_cast<abi::RequestHeader *>(base)->timeBegin = static_cast<long long>(timeRecords);
+    header.timeBegin = static_cast<long long>(timeRecords);
     timeBegin.push_back(timeRecords);
     timeRecords += 1 + request.maxNewTokens;
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
@@ -190,56 +197,26 @@ void LaunchImage::addRequests() {
   }
   if (tokens.empty())
     tokens.push_back(0);
-  params.numRequests = static_cast<int>(count);
   addImage(MEMBER(requests), descriptors, LaunchBuffer::Image).fetch = true;
-  addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
-  add(MEMBER(times), timeRecords * sizeof(abi::TimeRecord), LaunchBuffer::Zero).fetch = true;
-  if (!inputs.empty())
-    addImage(MEMBER(inputs), inputs, LaunchBuffer::Const);
-  addImage(MEMBER(eos), eos, LaunchBuffer::Const);
-  addControl();
-}
-
-/// The slots, and what stages keep.
-void LaunchImage::addControl() {
+  if (rings) {
+    const auto addWords = [this](const char *name, size_t member, int words) {
+      add(name, member, entries() * words * sizeof(int), LaunchBuffer::Unwritten);
+    };
+    addWords(MEMBER(tokens), rings->tokenWords);
+    addWords(MEMBER(inputs), rings->inputWords);
+    addWords(MEMBER(eos), rings->endWords);
+    params.increments = static_cast<int>(manifest->metrics.size());
+  } else {
+    addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
+    add(MEMBER(times), timeRecords * sizeof(abi::TimeRecord), LaunchBuffer::Zero).fetch = true;
+    if (!inputs.empty())
+      addImage(MEMBER(inputs), inputs, LaunchBuffer::Const);
+    addImage(MEMBER(eos), eos, LaunchBuffer::Const);
+  }
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
   if (manifest->scratchBytes > 0)
     add(MEMBER(scratch), manifest->scratchBytes, LaunchBuffer::Unwritten);
-}
-
-static_assert(abi::kMostHostEvents == MostHostEvents);
-
-void LaunchImage::addHost() {
-  // A trace of a live session has a clock, whatever its requests are.
-  if (!manifest->host && !hasHostSide(asked) && !(how.host && !how.host->clock.empty()))
-    return;
-  const HostScript script = how.host ? *how.host : hostScript(asked);
-  abi::HostSide side = {};
-  side.events = static_cast<int>(script.events.size());
-  side.coming = static_cast<int>(asked.size());
-  side.initialState = static_cast<int>(manifest->initialState);
-  side.realClock = how.realClock && script.clock.empty();
-  side.clockTicks = static_cast<int>(script.clock.size());
-  side.nextDeadline = abi::kNoDeadline;
-  std::vector<char> bytes;
-  const auto put = [&](const auto &value) {
-    const char *first = reinterpret_cast<const char *>(&value);
-    bytes.insert(bytes.end(), first, first + sizeof(value));
-  };
-  put(side);
-  for (const HostEvent &event : script.events)
-    put(abi::HostEvent{static_cast<int>(event.when.tick), static_cast<int>(event.when.ms), event.request,
-                       event.cancels});
-  for (const Request &request : asked)
-    put(abi::Arrival{-1, 0, request.deadlineMs, -1, 0, 0, 0});
-  for (const int32_t milliseconds : script.clock)
-    put(milliseconds);
-  addImage(MEMBER(host), bytes, LaunchBuffer::Image).fetch = true;
-  // None of them is there yet.
-  char *descriptor = buffers[indexOf(offsetof(abi::HostParams, requests))].image.data();
-  for (size_t i = 0; i < asked.size(); ++i, descriptor += manifest->requestBytes)
-    reinterpret_cast<abi::RequestHeader *>(descriptor)->state = -1;
 }
 
 void LaunchImage::addPool(size_t model) {
@@ -255,12 +232,12 @@ void LaunchImage::addPool(size_t model) {
   addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
 }
 
-void LaunchImage::addReducing(int entries) {
+void LaunchImage::addReducing() {
   std::vector<abi::Settings> settings;
   for (const Request &request : asked)
     settings.push_back(settingsOf(request, how.seed));
-  if (entries > 0)
-    add(MEMBER(settings), entries * sizeof(abi::Settings), LaunchBuffer::Unwritten);
+  if (rings)
+    add(MEMBER(settings), entries() * sizeof(abi::Settings), LaunchBuffer::Unwritten);
   else
     addImage(MEMBER(settings), settings, LaunchBuffer::Const);
   if (!manifest->reducing.askBytes)
@@ -277,7 +254,7 @@ void LaunchImage::addResults() {
   add(MEMBER(metrics), std::max<size_t>(1, metrics) * sizeof(long long), LaunchBuffer::Zero).fetch = true;
   add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
   params.ticksPerLaunch = how.ticksPerLaunch || how.control == Control::Resident ? int(how.ticksPerLaunch) : 1;
-  if (params.ticksPerLaunch > 0)
+  if (params.ticksPerLaunch > 0 || rings)
     addKept();
   if (how.trace) {
     add(MEMBER(trace), how.traceBytes / 4 * 4, LaunchBuffer::Unwritten).fetch = true;
@@ -400,8 +377,7 @@ RunOutcome::Times LaunchImage::timesOf(size_t request, int64_t generated) const 
   };
   RunOutcome::Times out;
   if (const auto *side = RESULT(abi::HostSide, host)) {
-    const auto *events = reinterpret_cast<const abi::HostEvent *>(side + 1);
-    const auto &arrival = reinterpret_cast<const abi::Arrival *>(events + side->events)[request];
+    const auto &arrival = reinterpret_cast<const abi::Arrival *>(side + 1)[request];
     const uint64_t due = zero + static_cast<uint64_t>(asked[request].arrives.ms) * 1000000;
     // Who comes at a time waits from then on, even if a tick goes on.
     const uint64_t at = how.realClock && asked[request].arrives.ms > 0 ? due : uint64_t(arrival.at);

@@ -9,13 +9,10 @@
 #define MEGALITH_RUNTIME_LAUNCHIMAGE_H
 
 #include "device/Abi.h"
-#include "runtime/Manifest.h"
-#include "runtime/Run.h"
+#include "runtime/Live.h"
 #include <cstddef>
 
 namespace megalith::runtime {
-
-struct RingLayout;
 
 /// One buffer that a pointer of abi::HostParams names.
 struct LaunchBuffer {
@@ -47,11 +44,11 @@ constexpr size_t renewedMembers[] = {offsetof(abi::HostParams, tagged), offsetof
 /// The buffers and numbers of one run.
 class LaunchImage {
 public:
-  /// `corrupt-field` when a corruption names no field. `manifest` must outlive the image.
+  /// `corrupt-field` when a corruption names no field. `manifest` must outlive the image. `live`: of a kernel that
+  /// takes requests while it runs. Its table starts empty, so there are no `requests`.
   static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<Request> &requests,
-                                    const RunOptions &options);
-  /// Of a kernel that takes requests while it runs: the table is empty.
-  static LaunchImage buildLive(const Manifest &manifest, const LiveTable &table, const RunOptions &options);
+                                    const RunOptions &options, const LiveTable *live = nullptr);
+  const std::optional<RingLayout> &ringLayout() const { return rings; } ///< of a live one
   /// Where the kernel sees the memory of the rings. Before the image's buffers are placed.
   void bindRings(const void *address);
 
@@ -77,21 +74,19 @@ private:
   LaunchImage(const Manifest &manifest, const std::vector<Request> &requests, const RunOptions &options)
       : manifest(&manifest), asked(requests), how(options) {}
   void addRope(size_t model);
-  void addRequests();
-  void addTable(const RingLayout &layout);
-  void addControl();
-  void addKept();
   void addHost();
+  void addRequests();
   void addPool(size_t model);
-  /// `entries`: of a table that starts empty; 0: the requests are there.
-  void addReducing(int entries = 0);
+  void addReducing();
   void addResults();
+  void addKept();
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;
   void readTimes(RunOutcome &out) const;
   RunOutcome::Times timesOf(size_t request, int64_t generated) const;
   /// That a request's K and V can reach in this model.
   int64_t positionsOf(const Manifest::Model &model) const { return longest + model.extraRows + 1; }
+  size_t entries() const { return rings ? static_cast<size_t>(rings->table.entries) : asked.size(); }
   LaunchBuffer &add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind);
   template <class T>
   LaunchBuffer &addImage(const char *name, size_t member, const std::vector<T> &data, LaunchBuffer::Kind kind);
@@ -101,11 +96,11 @@ private:
   const Manifest *manifest;
   std::vector<Request> asked;
   RunOptions how;
-  std::vector<size_t> tokenBegin; ///< per request, in `tokens`
-  std::vector<size_t> timeBegin;  ///< per request, in `times`
-  int64_t longest = 0;            ///< tokens that a request can have
-  int64_t mostNew = 0;            ///< tokens that a request can generate
-  size_t linesAt = 0;             ///< of a live session: where lines of logits begin in its rings; 0: it has none
+  std::vector<size_t> tokenBegin;  ///< per request, in `tokens`
+  std::vector<size_t> timeBegin;   ///< per request, in `times`
+  int64_t longest = 0;             ///< tokens that a request can have
+  int64_t mostNew = 0;             ///< tokens that a request can generate
+  std::optional<RingLayout> rings; ///< of a live session
 };
 
 } // namespace megalith::runtime

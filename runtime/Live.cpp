@@ -1,5 +1,5 @@
 #include "runtime/Live.h"
-#include "megalith/Checkpoint/Inputs.h"
+#include "megalith/Requests/Inputs.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <bit>
@@ -215,10 +215,10 @@ void HostRings::arrive(int entry, int number, const Request &request, int64_t fi
   mailbox.resize(upTo(mailbox.size(), 16)); // control reads 16 bytes at a time
   access.write(memory + layout.mailbox(entry), mailbox.data(), mailbox.size());
   promptLen[entry] = static_cast<int>(request.tokens.size());
-  put({entry, 0, number, request.deadlineMs});
+  put({0, 0, entry, number, 0, request.deadlineMs, {}});
 }
 
-void HostRings::cancel(int entry, int number) { put({entry, 1, number, 0}); }
+void HostRings::cancel(int entry, int number) { put({0, 0, entry, number, 1, 0, {}}); }
 
 void HostRings::stop(uint32_t how) { access.storeRelease(&rings().stops, how); }
 

@@ -129,7 +129,7 @@ class LiveRun {
 public:
   virtual ~LiveRun() = default; ///< waits for a launch
   virtual const Manifest &manifest() const = 0;
-  const RingLayout &layout() const { return ringLayout; }
+  virtual const RingLayout &layout() const = 0;
   /// The memory of the rings, as the host sees it.
   virtual char *rings() = 0;
   /// Begins a launch; none is under way.
@@ -146,9 +146,6 @@ public:
   virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
   /// Reads of the buffer that a member of abi::HostParams points to. No launch is under way.
   virtual Failure read(size_t member, void *to, size_t bytes, size_t offset = 0) = 0;
-
-protected:
-  RingLayout ringLayout;
 };
 
 /// What a session with a trace leaves.

@@ -1,7 +1,7 @@
 #include "runtime/Manifest.h"
 #include "device/Abi.h"
-#include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include "megalith/Json/JsonView.h"
 #include <algorithm>
 
 namespace megalith::runtime {

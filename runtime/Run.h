@@ -2,9 +2,9 @@
 #ifndef MEGALITH_RUNTIME_RUN_H
 #define MEGALITH_RUNTIME_RUN_H
 
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/HostLoop.h"
+#include "megalith/Requests/HostEvents.h"
+#include "megalith/Requests/Trace.h"
 #include <cstdint>
 #include <functional>
 #include <map>

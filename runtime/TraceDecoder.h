@@ -2,7 +2,7 @@
 #ifndef MEGALITH_RUNTIME_TRACEDECODER_H
 #define MEGALITH_RUNTIME_TRACEDECODER_H
 
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include "runtime/Manifest.h"
 
 namespace megalith::runtime {

@@ -82,7 +82,7 @@ uint64_t totalBytes(const std::vector<WeightBatches> &models) {
   return total;
 }
 
-RuntimeError asRuntimeError(const CheckpointError &error) { return {error.kind, error.file + ": " + error.message}; }
+RuntimeError asRuntimeError(const FileError &error) { return {error.kind, error.file + ": " + error.message}; }
 
 Failure whyChanged(const SafetensorsFile &weights) {
   if (auto changed = weights.changed())

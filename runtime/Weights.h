@@ -67,7 +67,7 @@ std::vector<WeightTensor> randomWeights(const Manifest::Model &model);
 std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manifest);
 
 /// What the checkpoint says is wrong with it, as the runtime tells it.
-RuntimeError asRuntimeError(const CheckpointError &error);
+RuntimeError asRuntimeError(const FileError &error);
 /// `input-changed` when the files are not what they were when they were opened. To be asked
 /// behind the last look at a tensor.
 Failure whyChanged(const SafetensorsFile &weights);

@@ -23,7 +23,7 @@ def read(*folders):
 
 tests = "\n".join(read("test"))
 code = "\n".join(read("lib", "tools"))
-plain = "\n".join(read("lib/Checkpoint", "runtime"))
+plain = "\n".join(read("lib/Checkpoint", "lib/Requests", "runtime"))
 problems = []
 for name, kebab in kinds.items():
     if f"[{kebab}]" not in tests:

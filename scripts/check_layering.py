@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
+SHARED_MEMORY = "device/SharedMemory.h"
 REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
@@ -36,27 +37,30 @@ ALLOWED = {
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Text", "Os", ROW, FAULTS, CONVERT, REQUEST, END, EXACT, SAMPLING],
+    "Json": ["Text"],
+    "Checkpoint": ["Json", "Text", "Os", CONVERT],
+    "Requests": ["Json", "Text", "Os", ROW, FAULTS, REQUEST, END],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
     "IR": ["Support", "Text", REQUEST],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text", EXACT],
-    "Plan": ["IR", "Support", "Text", SHAPE],
+    "Plan": ["IR", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Requests", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
-    "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API, *SHARED],
-    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API,
+            *SHARED],
+    "runtime": ["Requests", "Checkpoint", "Json", "Text", "Os", ROW, FAULTS, ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": [ROW, FAULTS, REDUCERS],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
     "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
-    "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],
+    "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
@@ -95,7 +99,7 @@ def target_of(path, name):
         return folder_of(path)
     if name.startswith("llvm/"):
         return "llvm"
-    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
+    if name in (ABI, SHAPE, SHARED_MEMORY, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
         return name
     if name.startswith("runtime/") and (root / name).is_file():
         return "runtime"

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 
-import lit.formats
 import lit.util
 
+# Workers get the format from a module, not from this file.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from measured import Measured
+
 config.name = "megalith"
-config.test_format = lit.formats.ShTest(execute_external=False)
+config.test_format = Measured(execute_external=False)
 config.suffixes = [".ir", ".test", ".yaml"]
 config.excludes = ["Unit", "Inputs", "Fuzz"]
 config.test_source_root = os.path.dirname(os.path.abspath(__file__))

@@ -1,7 +1,7 @@
 //===- Acceptance.cpp - drafts that are right as often as one wants -------===//
 #include "State.h"
-#include "megalith/Checkpoint/PageOrder.h"
 #include "megalith/IR/Calls.h"
+#include "megalith/Requests/PageOrder.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/StringExtras.h"
 

@@ -1,9 +1,9 @@
 //===- CheckRequest.cpp - requests of files and of programs ---------------===//
 #include "State.h"
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/Requests.h"
 #include "megalith/IR/Inputs.h"
+#include "megalith/Requests/HostEvents.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/Requests.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/STLExtras.h"

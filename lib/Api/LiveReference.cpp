@@ -3,8 +3,8 @@
 #include "LiveTrace.h"
 #include "ReferenceWeights.h"
 #include "State.h"
-#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Requests/HostEvents.h"
 #include <utility>
 
 namespace megalith::api {
@@ -23,40 +23,42 @@ public:
 
   double now() override { return queue.now(); }
 
-  News news(int most) override {
+  News news(int64_t, int most) override {
     News out;
+    bool comes = false;
     const auto add = [&](LiveNews &&news) {
       out.stop |= news.stopNow;
+      comes |= !news.arrivals.empty();
       for (uint64_t number : news.cancels)
-        out.cancels.push_back(static_cast<int64_t>(number));
+        out.orders.push_back({static_cast<int64_t>(number), nullptr});
       for (LiveArrival &arrival : news.arrivals) {
-        out.arrivals.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0,
-                                arrival.promptLogprobs >= 0});
+        out.orders.push_back({static_cast<int64_t>(arrival.number), asItArrives(arrival), arrival.logprobs >= 0,
+                              arrival.promptLogprobs >= 0});
         if (arrival.logprobs >= 0)
           logprobs[arrival.number] = arrival.logprobs;
         if (arrival.promptLogprobs >= 0)
           prompts[arrival.number] =
               Prompt{arrival.request, arrival.promptLogprobs, std::vector<LiveLogprob>(arrival.request->tokens.size())};
-        record.comes(arrival.number, out.arrivals.back().request);
+        record.comes(arrival.number, out.orders.back().request);
       }
       running += news.arrivals.size();
     };
-    const auto left = [&] { return static_cast<size_t>(most) - out.cancels.size() - out.arrivals.size(); };
+    const auto left = [&] { return static_cast<size_t>(most) - out.orders.size(); };
     add(std::exchange(held, {}));
     // One limit for both; first what makes room. Nobody is taken back in the tick in which he comes.
-    add(queue.take(0, out.arrivals.empty() ? left() : 0, {}));
+    add(queue.take(0, comes ? 0 : left(), {}));
     add(queue.take(room(left()), 0, {}));
     return out;
   }
 
-  bool wait() override {
+  std::optional<int64_t> wait(int64_t tick) override {
     tellProgress("");
     while (held.arrivals.empty()) {
       if (held.drained || held.stopNow)
-        return false;
+        return std::nullopt;
       held = queue.take(room(MostHostEvents), MostHostEvents, std::chrono::hours(1)); // there is nothing to cancel
     }
-    return true;
+    return tick;
   }
 
   void pause() override { held = queue.take(0, MostHostEvents, std::chrono::milliseconds(1)); }
@@ -159,6 +161,7 @@ public:
     reference::Options how;
     how.seed = options.seed;
     how.live = &host;
+    how.maxTicks = INT64_MAX;
     try {
       const reference::RunResult result = reference::run(compiled.module, *weights, {}, how);
       if (!result.error.empty())

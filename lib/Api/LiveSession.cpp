@@ -2,7 +2,7 @@
 #include "megalith/LiveSession.h"
 #include "Live.h"
 #include "State.h"
-#include "megalith/Checkpoint/Requests.h"
+#include "megalith/Requests/Requests.h"
 #include "runtime/Live.h"
 #include <bit>
 #include <thread>

@@ -1,8 +1,8 @@
 #include "LiveTrace.h"
 #include "State.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/Requests.h"
 #include "megalith/IR/Inputs.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/Requests.h"
 #include <algorithm>
 #include <unordered_set>
 

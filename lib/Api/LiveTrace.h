@@ -2,9 +2,9 @@
 #ifndef MEGALITH_LIB_API_LIVETRACE_H
 #define MEGALITH_LIB_API_LIVETRACE_H
 
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/IR/IR.h"
 #include "megalith/LiveSession.h"
+#include "megalith/Requests/Trace.h"
 #include <span>
 #include <unordered_map>
 

@@ -2,7 +2,7 @@
 #ifndef MEGALITH_LIB_API_REPLAY_H
 #define MEGALITH_LIB_API_REPLAY_H
 
-#include "megalith/Checkpoint/Replay.h"
+#include "megalith/Requests/Replay.h"
 #include "megalith/Support/Diagnostics.h"
 #include "runtime/Run.h"
 

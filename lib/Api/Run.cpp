@@ -1,9 +1,9 @@
 //===- Run.cpp - requests run to their ends -------------------------------===//
 #include "Schedule.h"
 #include "State.h"
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Requests.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Requests/HostEvents.h"
+#include "megalith/Requests/Requests.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/HostRange.h"

@@ -1,5 +1,5 @@
 #include "CheckpointFolder.h"
-#include "JsonText.h"
+#include "megalith/Json/JsonText.h"
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "CheckpointFolder.h"
-#include "JsonText.h"
+#include "megalith/Json/JsonText.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -13,17 +13,16 @@
 using namespace megalith;
 using nlohmann::json;
 
-static std::optional<CheckpointError> parseObject(std::string_view text, JsonSource &source, json &out) {
+static std::optional<FileError> parseObject(std::string_view text, JsonSource &source, json &out) {
   if (isLfsPointer(text))
-    return CheckpointError{"config-syntax", lfsAdvice, source.path};
+    return FileError{"config-syntax", lfsAdvice, source.path};
   std::map<std::string, JsonPlace> places;
   if (auto problem = parseJson(text, out, {.nonFinite = true, .places = &places}))
-    return CheckpointError{"config-syntax",
-                           fmt::format("not valid JSON at byte {}: {}", problem->byte, problem->message), source.path,
-                           problem->line, problem->column};
+    return FileError{"config-syntax", fmt::format("not valid JSON at byte {}: {}", problem->byte, problem->message),
+                     source.path, problem->line, problem->column};
   if (!out.is_object())
-    return CheckpointError{"config-syntax", fmt::format("expected a JSON object, found {}", out.type_name()),
-                           source.path, 1, 1};
+    return FileError{"config-syntax", fmt::format("expected a JSON object, found {}", out.type_name()), source.path, 1,
+                     1};
   for (const auto &[path, place] : places)
     source.places[path] = {place.line, place.column};
   source.text = std::make_shared<const std::string>(text);
@@ -53,7 +52,7 @@ bool ConfigFile::isQuantisation(std::string_view dottedPath) {
 
 /// Files in which tools say that they quantised the weights: AutoGPTQ, AutoAWQ, ModelOpt. Others look at them where
 /// config.json does not say it. An error with an empty kind: there is none.
-static CheckpointError quantisedBeside(const std::string &dir) {
+static FileError quantisedBeside(const std::string &dir) {
   for (const char *name :
        {"quantize_config.json", "quant_config.json", "hf_quant_config.json", "quantization_config.json"}) {
     JsonSource source;
@@ -61,7 +60,7 @@ static CheckpointError quantisedBeside(const std::string &dir) {
     struct stat status;
     if (stat(source.path.c_str(), &status))
       continue;
-    CheckpointError error{"quantised-beside", "this file", source.path};
+    FileError error{"quantised-beside", "this file", source.path};
     std::string reason;
     json said;
     if (auto text = os::readRegularFile(source.path, os::jsonBytes, reason); text && !parseObject(*text, source, said))
@@ -87,19 +86,18 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   std::string path = isFile ? dir : dir + "/config.json";
   if (isFile)
     if (Mistaken mistaken = mistakenFile(path); !mistaken.advice.empty() && mistaken.advice != lfsAdvice)
-      return CheckpointError{"config-missing", mistaken.advice, path};
+      return FileError{"config-missing", mistaken.advice, path};
   std::string reason;
   std::optional<std::string> config = os::readRegularFile(path, os::jsonBytes, reason);
   if (!config) {
     if (Mistaken mistaken = mistakenFolder(dir); !isFile && !mistaken.advice.empty())
-      return CheckpointError{"config-missing", "there is no config.json, and " + mistaken.advice, mistaken.path};
+      return FileError{"config-missing", "there is no config.json, and " + mistaken.advice, mistaken.path};
     if (std::string advice = hubAdvice(dir); !advice.empty())
-      return CheckpointError{"config-missing", std::move(advice), dir};
-    return CheckpointError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason),
-                           path};
+      return FileError{"config-missing", std::move(advice), dir};
+    return FileError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason), path};
   }
   if (Mistaken adapter = adapterBeside(dir); !isFile && !adapter.advice.empty())
-    return CheckpointError{"adapter-beside", adapter.advice, adapter.path};
+    return FileError{"adapter-beside", adapter.advice, adapter.path};
   size_t slash = path.rfind('/');
   std::string generationPath = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
   std::string generation;
@@ -107,15 +105,14 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   if (stat(generationPath.c_str(), &status) == 0) {
     std::optional<std::string> text = os::readRegularFile(generationPath, os::jsonBytes, reason);
     if (!text)
-      return CheckpointError{"config-missing", fmt::format("cannot read generation_config.json: {}", reason),
-                             generationPath};
+      return FileError{"config-missing", fmt::format("cannot read generation_config.json: {}", reason), generationPath};
     // An empty file is malformed, which an absent one is not.
     generation = text->empty() ? " " : std::move(*text);
   }
   auto result = parse(*config, generation, path);
   const auto says = [&](const auto &item) { return isQuantisation(item.key()) && !item.value().is_null(); };
   if (result && !isFile && std::ranges::none_of(result->Raw.items(), says))
-    if (CheckpointError error = quantisedBeside(dir); !error.kind.empty())
+    if (FileError error = quantisedBeside(dir); !error.kind.empty())
       return error;
   if (!result && result.error.line)
     result.error.text =
@@ -130,7 +127,7 @@ Result<ConfigFile> ConfigFile::parse(std::string_view configText, std::string_vi
   if (auto error = parseObject(configText, result.Source, result.Raw))
     return *error;
   result.Config = result.Raw;
-  CheckpointError error;
+  FileError error;
   if (!generationText.empty()) {
     size_t slash = file.rfind('/');
     result.Generation.path = (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + "generation_config.json";
@@ -156,9 +153,9 @@ const std::vector<std::string> &ConfigFile::ownKeys() {
 }
 
 /// `config-key` at the place of `key`.
-static CheckpointError wrongValue(const JsonSource &source, const char *key, const char *expected, const json &found) {
-  CheckpointError error{"config-key", fmt::format("`{}` must be {}, found `{}`", key, expected, jsonShort(found)),
-                        source.path};
+static FileError wrongValue(const JsonSource &source, const char *key, const char *expected, const json &found) {
+  FileError error{"config-key", fmt::format("`{}` must be {}, found `{}`", key, expected, jsonShort(found)),
+                  source.path};
   if (auto place = source.places.find(key); place != source.places.end()) {
     error.line = place->second.line;
     error.column = place->second.column;
@@ -167,7 +164,7 @@ static CheckpointError wrongValue(const JsonSource &source, const char *key, con
 }
 
 /// An error with an empty kind means success.
-CheckpointError ConfigFile::readEos(const json &object, const JsonSource &source) {
+FileError ConfigFile::readEos(const json &object, const JsonSource &source) {
   auto found = object.find("eos_token_id");
   if (found == object.end() || found->is_null())
     return {};
@@ -182,7 +179,7 @@ CheckpointError ConfigFile::readEos(const json &object, const JsonSource &source
 }
 
 /// What the tools read themselves, whatever the model file. Null is "not given".
-CheckpointError ConfigFile::readOwnKeys() {
+FileError ConfigFile::readOwnKeys() {
   if (auto found = Raw.find("byte_vocabulary"); found != Raw.end() && !found->is_null()) {
     if (!found->is_boolean())
       return wrongValue(Source, "byte_vocabulary", "true or false", *found);

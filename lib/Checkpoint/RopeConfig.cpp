@@ -187,7 +187,7 @@ private:
 
 Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta, std::optional<int> turned,
                                     std::optional<double> original) const {
-  auto fail = [&](std::string message) { return CheckpointError{"rope-config", std::move(message), path()}; };
+  auto fail = [&](std::string message) { return FileError{"rope-config", std::move(message), path()}; };
   if (!RopeProblem.empty())
     return fail(RopeProblem);
   RopeParams result;

@@ -1,7 +1,7 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "CheckpointFolder.h"
-#include "JsonText.h"
 #include "device/Convert.h"
+#include "megalith/Json/JsonText.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/ReadFile.h"
 #include <algorithm>
@@ -48,10 +48,10 @@ struct HeaderReader {
   const std::string &shard;
   std::vector<Extent> extents;
 
-  CheckpointError fail(const char *kind, std::string message) const { return {kind, std::move(message), path}; }
-  std::optional<CheckpointError> readAll(const json &header);
-  std::optional<CheckpointError> readTensor(const std::string &name, const json &entry);
-  std::optional<CheckpointError> checkCover();
+  FileError fail(const char *kind, std::string message) const { return {kind, std::move(message), path}; }
+  std::optional<FileError> readAll(const json &header);
+  std::optional<FileError> readTensor(const std::string &name, const json &entry);
+  std::optional<FileError> checkCover();
 };
 
 } // namespace
@@ -83,7 +83,7 @@ void megalith::toBf16(DType dtype, const void *from, uint64_t count, uint16_t *t
 
 std::string TensorView::shapeText() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name, const json &entry) {
+std::optional<FileError> HeaderReader::readTensor(const std::string &name, const json &entry) {
   if (!entry.is_object())
     return fail("safetensors-header",
                 fmt::format("tensor `{}`: expected an object, found {}", name, entry.type_name()));
@@ -150,7 +150,7 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
   return std::nullopt;
 }
 
-std::optional<CheckpointError> HeaderReader::checkCover() {
+std::optional<FileError> HeaderReader::checkCover() {
   std::sort(extents.begin(), extents.end(),
             [](const Extent &a, const Extent &b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   uint64_t reached = 0;
@@ -174,7 +174,7 @@ std::optional<CheckpointError> HeaderReader::checkCover() {
   return std::nullopt;
 }
 
-std::optional<CheckpointError> HeaderReader::readAll(const json &header) {
+std::optional<FileError> HeaderReader::readAll(const json &header) {
   if (!header.is_object())
     return fail("safetensors-header", fmt::format("the header must be a JSON object, found {}", header.type_name()));
   for (const auto &[name, entry] : header.items())
@@ -184,9 +184,8 @@ std::optional<CheckpointError> HeaderReader::readAll(const json &header) {
   return checkCover();
 }
 
-std::optional<CheckpointError> SafetensorsFile::add(const std::string &path, const Places &placed,
-                                                    const std::string &shard) {
-  auto fail = [&](const char *kind, std::string message) { return CheckpointError{kind, std::move(message), path}; };
+std::optional<FileError> SafetensorsFile::add(const std::string &path, const Places &placed, const std::string &shard) {
+  auto fail = [&](const char *kind, std::string message) { return FileError{kind, std::move(message), path}; };
   std::string reason;
   auto file = os::MappedFile::open(path, reason);
   if (!file) {
@@ -237,8 +236,8 @@ static bool staysInside(const std::string &path) {
   return true;
 }
 
-std::optional<CheckpointError> SafetensorsFile::addShards(const std::string &dir) {
-  auto fail = [&](const char *kind, std::string message) { return CheckpointError{kind, std::move(message), Path}; };
+std::optional<FileError> SafetensorsFile::addShards(const std::string &dir) {
+  auto fail = [&](const char *kind, std::string message) { return FileError{kind, std::move(message), Path}; };
   std::string reason;
   std::optional<std::string> text = os::readRegularFile(Path, os::jsonBytes, reason);
   if (!text)
@@ -247,7 +246,7 @@ std::optional<CheckpointError> SafetensorsFile::addShards(const std::string &dir
     return fail("safetensors-header", lfsAdvice);
   json index;
   if (auto problem = parseJson(*text, index)) {
-    CheckpointError error = fail("safetensors-header", fmt::format("not valid JSON: {}", problem->message));
+    FileError error = fail("safetensors-header", fmt::format("not valid JSON: {}", problem->message));
     error.line = problem->line;
     error.column = problem->column;
     error.text = std::make_shared<const std::string>(std::move(*text));
@@ -305,22 +304,21 @@ Result<SafetensorsFile> SafetensorsFile::loadOther(const std::string &dir) {
   }
   const std::string single = dir + "/model.safetensors";
   if (found.indices.empty() && !found.missing.empty())
-    return CheckpointError{"safetensors-missing", "this part of the weights is missing; download it, too",
-                           dir + "/" + found.missing};
+    return FileError{"safetensors-missing", "this part of the weights is missing; download it, too",
+                     dir + "/" + found.missing};
   if (!found.indices.empty() || !found.files.empty()) {
     const auto &names = found.indices.empty() ? found.files : found.indices;
-    return CheckpointError{"safetensors-missing",
-                           fmt::format("which weights are meant? There are `{}` and `{}`{}, but neither "
-                                       "`model.safetensors` nor `model.safetensors.index.json`; leave one set there",
-                                       names[0], names[1], names.size() > 2 ? " and more" : ""),
-                           dir};
+    return FileError{"safetensors-missing",
+                     fmt::format("which weights are meant? There are `{}` and `{}`{}, but neither "
+                                 "`model.safetensors` nor `model.safetensors.index.json`; leave one set there",
+                                 names[0], names[1], names.size() > 2 ? " and more" : ""),
+                     dir};
   }
   if (Mistaken mistaken = mistakenFolder(dir); !mistaken.advice.empty())
-    return CheckpointError{"safetensors-missing", "there is no model.safetensors, and " + mistaken.advice,
-                           mistaken.path};
-  return CheckpointError{
-      "safetensors-missing",
-      "there are no weights: neither this file nor `model.safetensors.index.json`; download them, too", single};
+    return FileError{"safetensors-missing", "there is no model.safetensors, and " + mistaken.advice, mistaken.path};
+  return FileError{"safetensors-missing",
+                   "there are no weights: neither this file nor `model.safetensors.index.json`; download them, too",
+                   single};
 }
 
 Result<SafetensorsFile> SafetensorsFile::load(const std::string &dir) {
@@ -338,13 +336,13 @@ Result<SafetensorsFile> SafetensorsFile::load(const std::string &dir) {
   return result;
 }
 
-std::optional<CheckpointError> SafetensorsFile::read(const TensorView &tensor, uint64_t offset, uint64_t count,
-                                                     void *to) const {
+std::optional<FileError> SafetensorsFile::read(const TensorView &tensor, uint64_t offset, uint64_t count,
+                                               void *to) const {
   const auto at = reinterpret_cast<uintptr_t>(tensor.data);
   for (const auto &file : Mappings)
     if (const auto begin = reinterpret_cast<uintptr_t>(file->data()); at >= begin && at - begin <= file->size()) {
       if (std::string why = file->read(at - begin + offset, count, to); !why.empty())
-        return CheckpointError{"input-changed", why, file->path()};
+        return FileError{"input-changed", why, file->path()};
       return std::nullopt;
     }
   assert(count == 0 && "a tensor of another file");
@@ -356,10 +354,10 @@ void SafetensorsFile::willRead() const {
     file->willRead();
 }
 
-std::optional<CheckpointError> SafetensorsFile::changed() const {
+std::optional<FileError> SafetensorsFile::changed() const {
   for (const auto &file : Mappings)
     if (std::string why = file->whyChanged(); !why.empty())
-      return CheckpointError{"input-changed", why, file->path()};
+      return FileError{"input-changed", why, file->path()};
   return std::nullopt;
 }
 

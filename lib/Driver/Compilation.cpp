@@ -24,7 +24,7 @@ std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, 
   return file;
 }
 
-void reportCheckpoint(Diagnostics &diags, const CheckpointError &error) {
+void reportCheckpoint(Diagnostics &diags, const FileError &error) {
   SourceLoc loc;
   if (error.line) { // nothing is read a second time
     auto file = diags.sources().find(error.file);

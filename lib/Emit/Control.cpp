@@ -5,6 +5,7 @@
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Host.h"
 #include "megalith/IR/Reducers.h"
+#include "megalith/Plan/Plan.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -89,12 +90,6 @@ private:
     }
   }
 
-  /// Models of which pages below a window are given back.
-  int windowed() const {
-    return llvm::count_if(layout.pools,
-                          [](const PoolLayout &pool) { return pool.model && pool.model->get<attr::kv_window>() > 0; });
-  }
-
   void pools() {
     w.comment("The models' pools.");
     const auto space = w.space(ControlLayout::poolSpace(layout.pools.size()));
@@ -153,10 +148,7 @@ private:
     if (layout.loops())
       w.line("static constexpr bool loops = true; // some calls stand in loops of the tick");
     constant("gauges", layout.gauges.size());
-    constant("controlRoom",
-             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
-                                layout.continuing(), layout.trees(), layout.loops(), layout.asks > 0),
-             "bytes of shared memory for Control");
+    constant("controlRoom", plan::controlRoom(module), "bytes of shared memory for Control");
   }
 
   /// The fields that keep rows of logits.

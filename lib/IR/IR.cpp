@@ -7,19 +7,22 @@
 namespace megalith::ir {
 
 namespace {
-/// Letters of the Levels column of Ops.def become text by stringification.
-constexpr OpInfo infos[] = {
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) {Mnemonic, Operands, Results, Regions, #Levels},
+struct Infos : Trait { // whose words the lines have
+  static constexpr OpInfo list[] = {
+/// Letters of the Levels column become text by stringification.
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels, Traits)                                                 \
+  {Mnemonic, Operands, Results, Regions, #Levels, Traits},
 #include "megalith/IR/Ops.def"
+  };
 };
 
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels)                                                         \
+#define OP(Enum, Mnemonic, Operands, ...)                                                                              \
   static_assert(elementwiseOperands(Op::Enum) == 0 || elementwiseOperands(Op::Enum) == Operands,                       \
                 "IR/Elementwise.def and IR/Ops.def give `" Mnemonic "` different numbers of operands");
 #include "megalith/IR/Ops.def"
 } // namespace
 
-const OpInfo &opInfo(Op op) { return infos[static_cast<unsigned>(op)]; }
+const OpInfo &opInfo(Op op) { return Infos::list[static_cast<unsigned>(op)]; }
 llvm::StringRef mnemonic(Op op) { return opInfo(op).mnemonic; }
 
 llvm::StringRef scalarName(Scalar s) {

@@ -50,8 +50,6 @@ bool holdsCode(Op op) {
   }
 }
 
-bool isTerminator(Op op) { return op == Op::Goto || op == Op::Issue || op == Op::Enter || op == Op::Yield; }
-
 /// The terminators that may end a region of `op`; empty: none.
 std::vector<Op> terminators(Op op) {
   if (isOverRange(op))
@@ -75,10 +73,7 @@ std::vector<Op> terminators(Op op) {
 }
 
 /// Whether a region is evaluated for its value, and so changes nothing.
-bool isPure(Op op, size_t region) {
-  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || op == Op::Order ||
-         (op == Op::While && region == 0);
-}
+bool isPure(Op op, size_t region) { return hasTrait(op, Trait::ForValue) || (op == Op::While && region == 0); }
 
 /// Passes after which the module is still at the pipe level.
 constexpr const char *pipePasses[] = {"lower", "inline-policies", "fold-constants"};
@@ -218,47 +213,13 @@ bool Verifier::checkRounds(const Operation &op, const Operation &parent) {
 /// Regions that are evaluated for their value change nothing, and a request has KV and calls only where it has a slot.
 bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   const std::string name = mnemonic(op.op).str();
-  switch (op.op) {
-  case Op::FieldSet:
-  case Op::KvKeep:
-  case Op::Append:
-  case Op::CountAdd:
-  case Op::Trace:
-  case Op::Observe:
-  case Op::Results:
-    if (pure)
-      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
-    break;
-  case Op::For:
-  case Op::While:
-    if (pure)
-      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
-    if (op.op == Op::For && op.has<attr::rounds>() && !checkRounds(op, parent))
-      return false;
-    break;
-  case Op::PolicySet:
-  case Op::If:
-    if (pure && pure->op != Op::PolicyObserve)
-      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
-    break;
-  default:
-    break;
-  }
-  switch (op.op) {
-  case Op::KvLen:
-  case Op::KvLag:
-  case Op::KvDrafts:
-  case Op::KvKeep:
-  case Op::Trace:
-  case Op::Call:
-  case Op::Issue:
-  case Op::Results:
-    if (!seated)
-      return fail(op, fmt::format("`{}` needs a state with `slot`", name));
-    break;
-  default:
-    break;
-  }
+  const bool observes = pure && pure->op == Op::PolicyObserve && (op.op == Op::PolicySet || op.op == Op::If);
+  if (pure && hasTrait(op.op, Trait::Changes) && !observes)
+    return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
+  if (op.op == Op::For && op.has<attr::rounds>() && !checkRounds(op, parent))
+    return false;
+  if (!seated && hasTrait(op.op, Trait::InSlot))
+    return fail(op, fmt::format("`{}` needs a state with `slot`", name));
   if (op.op == Op::Results && (parent.op != Op::Part || op.get<attr::site>() != resumed))
     return fail(op, "`results` stand in the part behind their call");
   return true;
@@ -274,14 +235,14 @@ bool Verifier::checkRegion(const Operation &parent, const Region &region) {
   for (size_t i = 0; i < region.ops.size(); ++i) {
     const Operation &op = region.ops[i];
     bool last = i + 1 == region.ops.size();
-    if (isTerminator(op.op) && (!last || llvm::find(ends, op.op) == ends.end()))
+    if (hasTrait(op.op, Trait::Ends) && (!last || llvm::find(ends, op.op) == ends.end()))
       return fail(op, fmt::format("`{}` {}", mnemonic(op.op).str(),
                                   last ? fmt::format("cannot end `{}`", mnemonic(parent.op).str())
                                        : "must be the last operation of its region"));
     if (!checkOp(op, parent))
       return false;
   }
-  if (!ends.empty() && (region.ops.empty() || !isTerminator(region.ops.back().op)))
+  if (!ends.empty() && (region.ops.empty() || !hasTrait(region.ops.back().op, Trait::Ends)))
     return fail(parent, fmt::format("`{}` must end in `{}`", mnemonic(parent.op).str(), mnemonic(ends.front()).str()));
   for (Value v : region.args)
     defined[v.id] = false;

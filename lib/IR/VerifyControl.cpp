@@ -65,34 +65,9 @@ static bool isControlScalar(Scalar s) {
 bool Verifier::checkControlOp(const Operation &op) {
   if (isOverRange(op.op))
     return checkOver(op);
-  switch (op.op) {
-  case Op::Const:
-  case Op::Add:
-  case Op::Sub:
-  case Op::Mul:
-  case Op::Div:
-  case Op::Mod:
-  case Op::Min:
-  case Op::Max:
-  case Op::Neg:
-  case Op::Eq:
-  case Op::Ne:
-  case Op::Lt:
-  case Op::Le:
-  case Op::Gt:
-  case Op::Ge:
-  case Op::And:
-  case Op::Or:
-  case Op::Not:
-  case Op::Select:
-  case Op::Cast:
-  case Op::Ratio:
-  case Op::Exp:
-  case Op::Log:
-  case Op::Pow:
-  case Op::Sqrt:
-  case Op::Abs:
+  if (hasTrait(op.op, Trait::Arithmetic))
     return checkArithmetic(op);
+  switch (op.op) {
   case Op::Choose: {
     if (!operandIs(op, 0, boolean))
       return false;
@@ -326,14 +301,8 @@ bool Verifier::checkOrder(const Operation &op) {
       if (module.type(inner.result()).isList())
         return fail(inner, "a key of `order` is made of numbers");
       break;
-    case Op::Budget:
-    case Op::Finished:
-    case Op::PromptLen:
-    case Op::Priority:
-    case Op::Yield:
-      break;
     default:
-      if ((inner.op < Op::Const || inner.op > Op::Abs) && inner.op != Op::Exp)
+      if (inner.op != Op::Yield && !hasTrait(inner.op, Trait::Arithmetic | Trait::Steady))
         return fail(inner, "a key of `order` is made of numbers that stay while the request waits");
     }
   return true;

@@ -37,7 +37,7 @@ ir::Type typeOf(const sema::Type &t) {
 }
 
 bool mayFault(const Expr &e) {
-  if (e.kind == Expr::SeqAt || (e.kind == Expr::Request && e.predefined == sema::Predefined::Last))
+  if (e.kind == Expr::SeqAt || e.is(sema::Predefined::Last))
     return true;
   if (e.kind == Expr::ModelCall) // it stands elsewhere
     return false;
@@ -45,6 +45,18 @@ bool mayFault(const Expr &e) {
     if (arg && mayFault(*arg))
       return true;
   return false;
+}
+
+/// A function of the language, and its operation.
+static const auto &builtin(sema::Function f) {
+  static const struct {
+    const char *name;
+    Op op;
+  } table[] = {
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) {Name, Op::Operation},
+#include "megalith/Sema/Builtins.def"
+  };
+  return table[static_cast<size_t>(f)];
 }
 
 static const Type i32 = Type::scalar(Scalar::I32);
@@ -72,18 +84,19 @@ Region StageBody::inRegion(llvm::function_ref<void(Region &)> lower) {
 static std::string shortName(llvm::StringRef name) { return name.substr(name.find_last_of('.') + 1).str(); }
 
 Value StageBody::fieldRead(const Expr &e) {
-  auto it = known.find(e.name);
+  const std::string &name = e.name();
+  auto it = known.find(name);
   if (it != known.end())
     return it->second;
   // What is known of its length here is no type of the field.
   Type type = typeOf(e.type);
   const bool input = e.kind == Expr::InputRead;
   for (const CheckedField &f : pipeline.fields)
-    if (!input && f.name == e.name)
+    if (!input && f.name == name)
       type = typeOf(f.type);
-  Value v = emit(input ? Op::InputGet : Op::FieldGet, e.loc, {}, type, e.name);
-  module.values[v.id].hint = shortName(e.name);
-  known[e.name] = v;
+  Value v = emit(input ? Op::InputGet : Op::FieldGet, e.loc, {}, type, name);
+  module.values[v.id].hint = shortName(name);
+  known[name] = v;
   return v;
 }
 
@@ -96,13 +109,6 @@ void StageBody::readFieldsOf(const Expr &e) {
   for (const sema::ExprRef &arg : e.args)
     if (arg)
       readFieldsOf(*arg);
-}
-
-Value StageBody::host(const char *of, SourceLoc loc) {
-  Operation &read = add(Op::Host, loc, {}, i32);
-  read.set<attr::of>(std::string(of));
-  module.values[read.result().id].hint = of;
-  return read.result();
 }
 
 void StageBody::order(const std::vector<sema::ExprRef> &keys) {
@@ -121,54 +127,47 @@ void StageBody::order(const std::vector<sema::ExprRef> &keys) {
 }
 
 Value StageBody::request(const Expr &e) {
-  using sema::Predefined;
-  switch (e.predefined) {
-  case Predefined::Tokens:
-    return emit(Op::Tokens, e.loc, {}, Type::seq(0));
-  case Predefined::Budget:
-    return emit(Op::Budget, e.loc, {}, i32);
-  case Predefined::Finished:
-    return emit(Op::Finished, e.loc, {}, boolean);
-  case Predefined::PromptLen:
-    return emit(Op::PromptLen, e.loc, {}, i32);
-  case Predefined::Priority:
-    return emit(Op::Priority, e.loc, {}, i32);
-  case Predefined::Seated:
-    return emit(Op::Seated, e.loc, {}, i32);
-  case Predefined::Tick:
-    return host("tick", e.loc);
-  case Predefined::NowMs:
-    return host("now_ms", e.loc);
-  case Predefined::Arrived:
-    return host("arrived", e.loc);
-  case Predefined::ArrivedMs:
-    return host("arrived_ms", e.loc);
-  case Predefined::DeadlineMs:
-    return host("deadline_ms", e.loc);
-  case Predefined::Sampling: // no value by itself
-  case Predefined::Last:
-    break;
-  }
+  static const struct {
+    const char *name;
+    Op op;
+  } table[] = {
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) {Name, Op::Operation},
+#include "megalith/Sema/Builtins.def"
+  };
+  const auto &[name, op] = table[static_cast<size_t>(e.as<sema::Predefined>())];
+  if (op == Op::Host)
+    return named<attr::of>(op, e, "", name);
+  if (op != Op::SeqAt)
+    return emit(op, e.loc, {}, typeOf(e.type));
+  // The last token.
   Value tokens = emit(Op::Tokens, e.loc, {}, Type::seq(0));
   Value length = emit(Op::SeqLen, e.loc, {tokens}, i32);
   Value one = builder.constant(INT64_C(1));
   Value index = emit(Op::Sub, e.loc, {length, one}, i32);
-  return emit(Op::SeqAt, e.loc, {tokens, index}, Type::scalar(Scalar::Token));
+  return emit(Op::SeqAt, e.loc, {tokens, index}, typeOf(e.type));
+}
+
+/// A read that names what it reads in an attribute.
+template <class Attr> Value StageBody::named(Op op, const Expr &e, const std::string &of, const std::string &what) {
+  Operation &read = add(op, e.loc, {}, typeOf(e.type), of);
+  read.set<Attr>(what);
+  module.values[read.result().id].hint = what;
+  return read.result();
 }
 
 Value StageBody::binary(const Expr &e) {
   static const Op ops[] = {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Mod, Op::Eq, Op::Ne,
                            Op::Lt,  Op::Le,  Op::Gt,  Op::Ge,  Op::And, Op::Or};
   Value a = expression(*e.args[0]);
-  const bool isAnd = e.binary == sema::BinaryOp::And;
-  if ((isAnd || e.binary == sema::BinaryOp::Or) && mayFault(*e.args[1])) {
+  const bool isAnd = e.is(sema::BinaryOp::And);
+  if ((isAnd || e.is(sema::BinaryOp::Or)) && mayFault(*e.args[1])) {
     readFieldsOf(*e.args[1]);
     const auto other = [&] { return expression(*e.args[1]); };
     const auto decided = [&] { return builder.constant(int64_t(!isAnd), Scalar::Bool); };
     return isAnd ? choose(e.loc, a, boolean, other, decided) : choose(e.loc, a, boolean, decided, other);
   }
   Value b = expression(*e.args[1]);
-  return emit(ops[static_cast<int>(e.binary)], e.loc, {a, b}, typeOf(e.type));
+  return emit(ops[static_cast<int>(e.as<sema::BinaryOp>())], e.loc, {a, b}, typeOf(e.type));
 }
 
 /// The first value whose threshold is reached; the last one is also the default.
@@ -190,7 +189,7 @@ Value StageBody::fromEnd(Value base, const Expr &bound) {
   Value length = emit(Op::SeqLen, bound.loc, {base}, i32), distance;
   if (bound.kind == Expr::Const) {
     // Farther than that no sequence reaches; of the least i32 there is no negative.
-    distance = builder.constant(std::min<int64_t>(-bound.intValue, INT32_MAX));
+    distance = builder.constant(std::min<int64_t>(-bound.as<sema::Number>().intValue, INT32_MAX));
   } else {
     // What is not negative is no distance: nothing stands behind the end.
     Value least = builder.constant(-int64_t(INT32_MAX)), zero = builder.constant(INT64_C(0));
@@ -204,7 +203,7 @@ Value StageBody::fromEnd(Value base, const Expr &bound) {
 
 Value StageBody::at(const Expr &e) {
   Value base = expression(*e.args[0]);
-  Value index = e.loFromEnd ? fromEnd(base, *e.args[1]) : expression(*e.args[1]);
+  Value index = e.as<sema::Bounds>().loFromEnd ? fromEnd(base, *e.args[1]) : expression(*e.args[1]);
   return emit(Op::SeqAt, e.loc, {base, index}, module.type(base).item());
 }
 
@@ -214,11 +213,11 @@ Value StageBody::slice(const Expr &e) {
   if (!e.args[1])
     lo = builder.constant(INT64_C(0));
   else
-    lo = e.loFromEnd ? fromEnd(base, *e.args[1]) : expression(*e.args[1]);
+    lo = e.as<sema::Bounds>().loFromEnd ? fromEnd(base, *e.args[1]) : expression(*e.args[1]);
   if (!e.args[2])
     hi = emit(Op::SeqLen, e.loc, {base}, i32);
   else
-    hi = e.hiFromEnd ? fromEnd(base, *e.args[2]) : expression(*e.args[2]);
+    hi = e.as<sema::Bounds>().hiFromEnd ? fromEnd(base, *e.args[2]) : expression(*e.args[2]);
   Type type = module.type(base);
   type.size = typeOf(e.type).size;
   return emit(Op::SeqSlice, e.loc, {base, lo, hi}, type);
@@ -267,20 +266,21 @@ Value StageBody::select(const Expr &e) {
 /// `f(i in a..b, ...)`.
 Value StageBody::over(const Expr &e) {
   using sema::Function;
+  const auto &[function, binder, rounds] = e.as<sema::Through>();
   std::vector<Value> operands;
-  if (const Expr &low = *e.args[0]; low.kind != Expr::Const || low.intValue != 0)
+  if (const Expr &low = *e.args[0]; !low.is(sema::Number()))
     operands.push_back(expression(low));
   operands.push_back(expression(*e.args[1]));
   size_t bodies = e.args.size() - 2;
-  if (e.function == Function::Top)
+  if (function == Function::Top)
     operands.push_back(expression(*e.args[2 + --bodies]));
   for (size_t i = 0; i < bodies; ++i)
     readFieldsOf(*e.args[2 + i]);
   Type yields, result = typeOf(e.type);
   const auto before = known;
   Region body = inRegion([&](Region &r) {
-    r.args.push_back(module.newValue(i32, e.name));
-    binders.resize(e.index);
+    r.args.push_back(module.newValue(i32, binder.name));
+    binders.resize(binder.index);
     binders.push_back(r.args[0]);
     std::vector<Value> values;
     for (size_t i = 0; i < bodies; ++i)
@@ -291,59 +291,17 @@ Value StageBody::over(const Expr &e) {
     builder.create(Op::Yield, values);
   });
   known = before;
-  Op op = Op::Fold;
-  const char *by = nullptr;
-  switch (e.function) {
-  case Function::PrefixWhile:
-    op = Op::PrefixWhile;
-    break;
-  case Function::Count:
-    op = Op::Count;
-    break;
-  case Function::Map:
-    op = Op::SeqMap;
-    if (yields.kind == Type::Seq)
-      result.inner = std::max<int64_t>(1, yields.size);
-    break;
-  case Function::Scan:
-    op = Op::SeqScan;
-    break;
-  case Function::Top:
-    op = Op::SeqTop;
-    break;
-  case Function::Sort:
-    op = Op::SeqSort;
-    break;
-  case Function::Sum:
-    by = "sum";
-    break;
-  case Function::Min:
-    by = "min";
-    break;
-  case Function::Max:
-    by = "max";
-    break;
-  case Function::ArgMin:
-    by = "argmin";
-    break;
-  case Function::ArgMax:
-    by = "argmax";
-    break;
-  case Function::All:
-    by = "all";
-    break;
-  case Function::Any:
-    by = "any";
-    break;
-  default:
-    by = "find";
-  }
+  // What is the least and the greatest of values, or of rows, is a fold of a range.
+  const bool folds = function == Function::Min || function == Function::Max || function == Function::ArgMax;
+  const Op op = folds ? Op::Fold : builtin(function).op;
+  if (op == Op::SeqMap && yields.kind == Type::Seq)
+    result.inner = std::max<int64_t>(1, yields.size);
   builder.loc = e.loc;
   Operation &o = builder.create(op, operands, {result});
-  if (by)
-    o.set<attr::by>(std::string(by));
+  if (op == Op::Fold)
+    o.set<attr::by>(std::string(builtin(function).name));
   if (op == Op::SeqTop)
-    o.set<attr::range>(std::max<int64_t>(1, e.rounds));
+    o.set<attr::range>(std::max<int64_t>(1, rounds));
   o.regions[0] = std::move(body);
   return o.result();
 }
@@ -357,7 +315,7 @@ Value StageBody::lookup(const Expr &e) {
       with.push_back(i == 2 ? "from" : "ngram");
     }
   Operation &found = add(Op::NgramLookup, e.loc, operands, typeOf(e.type));
-  found.set<attr::ngram>(e.ngram);
+  found.set<attr::ngram>(e.as<sema::Lookup>().ngram);
   if (!with.empty())
     found.set<attr::with>(with);
   return found.result();
@@ -378,26 +336,24 @@ Value StageBody::rowBound(const Expr &e, bool fromEnd) {
 const std::vector<Value> &StageBody::call(const Expr &e) {
   if (auto it = calls.find(&e); it != calls.end())
     return it->second;
-  std::vector<Value> operands;
-  for (const sema::ExprRef &arg : e.args)
-    operands.push_back(expression(*arg));
+  const auto &call = e.as<sema::Call>();
+  const std::vector<Value> operands = arguments(e);
   const Value fed = operands[0];
   std::vector<Type> results;
   Region reducers;
-  for (const sema::Reduction &r : e.reductions->list) {
+  for (const sema::Reduction &r : call.reductions->list) {
     Operation reduce;
     reduce.op = Op::Reduce;
     reduce.name = r.name;
     reduce.loc = r.loc;
     // One result for each row that there can be by the type of what is fed, unless it reads some of them.
     int64_t rows = module.type(fed).size;
-    for (int64_t bound : {e.chunk, e.most})
+    for (int64_t bound : {call.chunk, call.most})
       if (bound)
         rows = rows ? std::min(rows, bound) : bound;
     std::vector<std::string> names;
-    for (const auto &[name, value] : r.with) {
+    for (const auto &[name, value, fromEnd] : r.with) {
       const bool bound = name == "first" || name == "last";
-      const bool fromEnd = value->intValue < 0 || value->hiFromEnd;
       reduce.operands.push_back(bound ? rowBound(*value, fromEnd) : expression(*value));
       names.push_back(name);
       if (bound || name == "tokens" || name == "kept")
@@ -421,25 +377,32 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     results.back().size = std::max(results.back().size, rows);
     reducers.ops.push_back(std::move(reduce));
   }
-  assert((e.keepNone || !results.empty()) && "logits that nobody reads are an error");
+  assert((call.keepNone || !results.empty()) && "logits that nobody reads are an error");
   builder.loc = e.loc;
   Operation &o = builder.create(Op::Call, operands, results);
-  o.name = e.name;
-  if (!e.member.empty())
-    o.set<attr::with>(std::vector<std::string>{e.member});
+  o.name = call.model;
+  if (!call.rows.empty())
+    o.set<attr::with>(std::vector<std::string>{call.rows});
   o.set<attr::site>(site++);
-  o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
+  o.set<attr::kv>(std::string(call.draft ? "draft" : "commit"));
   if (results.empty())
     o.regions.clear();
   else
     o.region() = std::move(reducers);
-  if (e.chunk)
-    o.set<attr::chunk>(e.chunk);
-  if (e.most)
-    o.set<attr::most>(e.most);
+  if (call.chunk)
+    o.set<attr::chunk>(call.chunk);
+  if (call.most)
+    o.set<attr::most>(call.most);
   // The stage is suspended here: what it reads next comes from the request's fields.
   known.clear();
   return calls[&e] = std::vector<Value>(o.results.begin(), o.results.end());
+}
+
+std::vector<Value> StageBody::arguments(const Expr &e) {
+  std::vector<Value> values;
+  for (const sema::ExprRef &arg : e.args)
+    values.push_back(expression(*arg));
+  return values;
 }
 
 /// A list of constants.
@@ -448,14 +411,15 @@ Value StageBody::constants(const Expr &e) {
   std::vector<int64_t> items;
   std::vector<double> numbers;
   for (const sema::ExprRef &item : e.args) {
-    items.push_back(item->intValue);
-    numbers.push_back(item->floatValue);
+    items.push_back(item->as<sema::Number>().intValue);
+    numbers.push_back(item->as<sema::Number>().floatValue);
   }
   if (e.type.elem == Elem::F32)
     o.set<attr::numbers>(numbers);
   else
     o.set<attr::items>(items);
-  module.values[o.result().id].hint = e.name;
+  if (e.kind == Expr::SeqConst)
+    module.values[o.result().id].hint = e.name();
   return o.result();
 }
 
@@ -463,79 +427,57 @@ Value StageBody::expression(const Expr &e) {
   switch (e.kind) {
   case Expr::Const:
     builder.loc = e.loc;
-    return e.type.is(Elem::F32) ? builder.constant(e.floatValue) : builder.constant(e.intValue, scalarOf(e.type.elem));
+    return e.type.is(Elem::F32) ? builder.constant(e.as<sema::Number>().floatValue)
+                                : builder.constant(e.as<sema::Number>().intValue, scalarOf(e.type.elem));
   case Expr::FieldRead:
   case Expr::InputRead:
     return fieldRead(e);
   case Expr::LocalRead:
-    return locals.at(e.index);
+    return locals.at(e.as<sema::Place>().index);
   case Expr::BinderRead:
-    return binders[e.index];
+    return binders[e.as<sema::Place>().index];
   case Expr::ObserveArg:
-    return observeArgs[e.index];
-  case Expr::PolicyState: {
-    Operation &read = add(Op::PolicyGet, e.loc, {}, typeOf(e.type), e.name);
-    read.set<attr::state>(e.member);
-    module.values[read.result().id].hint = e.member;
-    return read.result();
-  }
-  case Expr::PolicyOutput: {
-    Operation &read = add(Op::PolicyRead, e.loc, {}, typeOf(e.type), e.name);
-    read.set<attr::output>(e.member);
-    module.values[read.result().id].hint = e.member;
-    return read.result();
-  }
+    return observeArgs[e.as<sema::Place>().index];
+  case Expr::PolicyState:
+    return named<attr::state>(Op::PolicyGet, e, e.name(), e.as<sema::Name>().member);
+  case Expr::PolicyOutput:
+    return named<attr::output>(Op::PolicyRead, e, e.name(), e.as<sema::Name>().member);
   case Expr::Request:
     return request(e);
   case Expr::Pool: {
-    static const Op ops[] = {Op::KvLen, Op::KvLag, Op::KvDrafts, Op::KvLive, Op::KvPages, Op::KvPressure};
-    return emit(ops[static_cast<int>(e.poolName)], e.loc, {}, typeOf(e.type), e.name);
+    static const Op ops[] = {
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) Op::Operation,
+#include "megalith/Sema/Builtins.def"
+    };
+    const auto &[pool, what] = e.as<sema::PoolRead>();
+    return emit(ops[static_cast<size_t>(what)], e.loc, {}, typeOf(e.type), pool);
   }
   case Expr::Neg:
-  case Expr::Not: {
-    Value a = expression(*e.args[0]);
-    return emit(e.kind == Expr::Neg ? Op::Neg : Op::Not, e.loc, {a}, typeOf(e.type));
-  }
+    return emit(Op::Neg, e.loc, arguments(e), typeOf(e.type));
+  case Expr::Not:
+    return emit(Op::Not, e.loc, arguments(e), typeOf(e.type));
   case Expr::Binary:
     return binary(e);
   case Expr::Select:
     return select(e);
   case Expr::Math: {
-    static const std::pair<sema::Function, Op> ops[] = {{sema::Function::Exp, Op::Exp},
-                                                        {sema::Function::Log, Op::Log},
-                                                        {sema::Function::Pow, Op::Pow},
-                                                        {sema::Function::Sqrt, Op::Sqrt},
-                                                        {sema::Function::Abs, Op::Abs}};
-    std::vector<Value> operands;
-    for (const sema::ExprRef &arg : e.args)
-      operands.push_back(expression(*arg));
-    for (const auto &[function, op] : ops)
-      if (function == e.function)
-        return emit(op, e.loc, operands, typeOf(e.type));
-    return Value();
-  }
-  case Expr::Cast: {
-    Value a = expression(*e.args[0]);
-    return emit(Op::Cast, e.loc, {a}, typeOf(e.type));
-  }
-  case Expr::MinMax: {
+    const auto function = e.as<sema::Function>();
+    const Op op = builtin(function).op;
+    if (function != sema::Function::Min && function != sema::Function::Max)
+      return emit(op, e.loc, arguments(e), typeOf(e.type));
     Value result = expression(*e.args[0]);
-    for (size_t i = 1; i < e.args.size(); ++i) {
-      Value next = expression(*e.args[i]);
-      result = emit(e.function == sema::Function::Min ? Op::Min : Op::Max, e.loc, {result, next}, typeOf(e.type));
+    for (const sema::ExprRef &arg : llvm::drop_begin(e.args)) {
+      Value next = expression(*arg);
+      result = emit(op, e.loc, {result, next}, typeOf(e.type));
     }
     return result;
   }
-  case Expr::Ratio: {
-    Value a = expression(*e.args[0]), b = expression(*e.args[1]);
-    return emit(Op::Ratio, e.loc, {a, b}, typeOf(e.type));
-  }
+  case Expr::Cast:
+    return emit(Op::Cast, e.loc, arguments(e), typeOf(e.type));
   case Expr::Tiers:
     return tiers(e);
-  case Expr::SeqLen: {
-    Value s = expression(*e.args[0]);
-    return emit(Op::SeqLen, e.loc, {s}, i32);
-  }
+  case Expr::SeqLen:
+    return emit(Op::SeqLen, e.loc, arguments(e), i32);
   case Expr::SeqAt:
     return at(e);
   case Expr::SeqSlice:
@@ -556,9 +498,7 @@ Value StageBody::expression(const Expr &e) {
     if (e.args.size() > fewConstants &&
         llvm::all_of(e.args, [](const sema::ExprRef &item) { return item->kind == Expr::Const; }))
       return constants(e);
-    std::vector<Value> items;
-    for (const sema::ExprRef &item : e.args)
-      items.push_back(expression(*item));
+    const std::vector<Value> items = arguments(e);
     Type type = typeOf(e.type);
     for (Value item : items)
       type.inner = std::max(type.inner, module.type(item).size);
@@ -570,16 +510,9 @@ Value StageBody::expression(const Expr &e) {
     return lookup(e);
   case Expr::Over:
     return over(e);
-  case Expr::Follow: {
-    std::vector<Value> operands;
-    for (const sema::ExprRef &arg : e.args)
-      operands.push_back(expression(*arg));
-    return emit(Op::Follow, e.loc, operands, typeOf(e.type));
-  }
-  case Expr::TreePart: {
-    // Both parts of a tree stand behind each other.
-    if (e.index == 1)
-      return treeParents;
+  case Expr::TreeParents: // they stand directly after their rows
+    return treeParents;
+  case Expr::TreeRows: {
     Value last = expression(*e.args[0]), table = expression(*e.args[1]);
     const int64_t most = 1 + module.type(table).size * module.type(table).inner;
     builder.loc = e.loc;
@@ -587,29 +520,18 @@ Value StageBody::expression(const Expr &e) {
     treeParents = o.result(1);
     return o.result();
   }
-  case Expr::Append: {
-    std::vector<Value> operands;
-    for (const sema::ExprRef &arg : e.args)
-      operands.push_back(expression(*arg));
-    return emit(Op::Append, e.loc, operands, i32);
-  }
+  case Expr::Append:
+    return emit(Op::Append, e.loc, arguments(e), i32);
   case Expr::ModelCall:
     call(e);
     return Value();
   case Expr::Reduced:
-    return call(*e.args[0])[e.index];
-  case Expr::LogitRows:
-    break; // only reducers read them
-  case Expr::Sampling: {
-    Operation &read = add(Op::Sampling, e.loc, {}, typeOf(e.type));
-    read.set<attr::of>(e.member);
-    module.values[read.result().id].hint = e.member;
-    return read.result();
-  }
-  case Expr::Uniform: {
-    Value position = expression(*e.args[0]), lane = expression(*e.args[1]), noise = expression(*e.args[2]);
-    return emit(Op::Uniform, e.loc, {position, lane, noise}, typeOf(e.type));
-  }
+    return call(*e.args[0])[e.as<sema::Result>().index];
+  case Expr::LogitRows: // only reducers read them
+  case Expr::TopParts:
+    break;
+  case Expr::Sampling:
+    return named<attr::of>(Op::Sampling, e, "", e.name());
   }
   return Value();
 }

@@ -33,7 +33,8 @@ private:
   void branch(const sema::Stmt &s);
   void repeat(const sema::Stmt &s);
   ir::Value request(const sema::Expr &e);
-  ir::Value host(const char *of, SourceLoc loc);
+  template <class Attr> ir::Value named(ir::Op op, const sema::Expr &e, const std::string &of, const std::string &what);
+  std::vector<ir::Value> arguments(const sema::Expr &e);
   ir::Value binary(const sema::Expr &e);
   ir::Value tiers(const sema::Expr &e);
   ir::Value at(const sema::Expr &e);

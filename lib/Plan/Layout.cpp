@@ -258,11 +258,6 @@ private:
     plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
   }
 
-  /// Models of which a request gives pages back that its rows to come do not see.
-  int windowed() const {
-    return llvm::count_if(models, [](const Operation *m) { return m->get<attr::kv_window>() > 0; });
-  }
-
   template <class Fn> void forMatrices(Fn fn) const {
     for (const ModelPlan &planned : plan.models)
       for (const Matrix &m : planned.matrices)
@@ -272,12 +267,8 @@ private:
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    plan.shared.controlBytes =
-        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(),
-                    llvm::count_if(plan.models, [](const ModelPlan &m) { return m.draftsContinue; }), plan.trees(),
-                    ir::hasLoops(module), plan.reduces());
-    const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass * plan.results()), 128) : 0;
-    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size(), plan.trees() > 0) + draws;
+    plan.shared.controlBytes = controlRoom(module);
+    const int64_t control = plan.shared.controlBytes + otherSharedBytes(plan);
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
     plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;

@@ -19,6 +19,13 @@ inline shape::Attention shapeOf(const ir::Operation &attention) {
 /// `models` are those of the plan, in its order.
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const ir::Operation *> models, Diagnostics &diags);
 
+/// Bytes of shared memory beside ring, scratch and control's state: the parameters, and what CTAs keep of the pass, of
+/// the ring and of the grid. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
+int64_t otherSharedBytes(const Plan &plan);
+
+/// What some call of the model asks for, beyond the best token of each row; null: none does.
+const ir::Operation *firstReducer(const ir::Module &module, llvm::StringRef model);
+
 /// Whether all that `map` makes is for `attention`, and that can make it head by head (HeadMaps.cpp). What the map
 /// reads has its place in `planned`.
 bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const ir::Operation &map,

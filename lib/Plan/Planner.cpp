@@ -103,12 +103,7 @@ private:
 
   /// Whether calls ask for more than the best token of each row.
   bool planReducers(const Operation &model) {
-    const Operation *first = nullptr;
-    for (const Operation &part : module.all(Op::Tick).front()->region().ops)
-      if (part.op == Op::Part && part.has<attr::before_site>() && part.region().ops.back().name == model.name)
-        for (const Operation &reduce : ir::reducersOf(part.region().ops.back()))
-          if (!first && !ir::isBestOfAllRows(reduce))
-            first = &reduce;
+    const Operation *first = firstReducer(module, model.name);
     if (!first)
       return true;
     planned.reducing.any = true;

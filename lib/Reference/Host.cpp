@@ -1,7 +1,7 @@
 //===- Host.cpp - arrivals, cancellations, deadlines ------------------------===//
 //
-// All of them happen at a tick's start, before anything else: docs/ir.md, "The host's side". What a script has of them
-// is known before the run; in a live run the host is asked.
+// All of them happen at a tick's start, before anything else: docs/ir.md, "The host's side". The host is asked for what
+// it wants. That of a batch has a script.
 //===----------------------------------------------------------------------===//
 #include "Machine.h"
 #include <algorithm>
@@ -9,78 +9,96 @@
 using namespace megalith;
 using namespace megalith::reference;
 
-/// Where nothing is left to do, the next arrival's tick comes next, however late that is. False: the run is over, or
-/// cut off before.
+namespace {
+
+class ScriptedHost : public Host {
+public:
+  ScriptedHost(HostScript script, const std::vector<Request> &requests)
+      : script(std::move(script)), requests(requests) {
+    for (const HostEvent &event : this->script.events)
+      coming += !event.cancels;
+  }
+
+  double now() override { return static_cast<double>(nowMs); }
+
+  News news(int64_t tick, int most) override {
+    nowMs = script.clock.empty() ? tick : script.clock[std::min(samples++, script.clock.size() - 1)];
+    News out;
+    for (; std::ssize(out.orders) < most && next < script.events.size(); ++next) {
+      const HostEvent &event = script.events[next];
+      if (event.when.tick > tick || event.when.ms > nowMs)
+        break;
+      const Request *request = event.cancels ? nullptr : &requests[event.request];
+      out.orders.push_back({event.request, {std::shared_ptr<void>(), request}});
+      coming -= !event.cancels;
+    }
+    return out;
+  }
+
+  std::optional<int64_t> wait(int64_t tick) override {
+    if (coming == 0)
+      return std::nullopt;
+    const When &when = script.events[next].when;
+    return std::max({tick, when.tick, when.ms}); // a tick is a millisecond of this clock
+  }
+
+private:
+  const HostScript script;
+  const std::vector<Request> &requests;
+  size_t next = 0;    ///< event
+  size_t samples = 0; ///< of the clock
+  int64_t coming = 0; ///< requests that have not arrived
+  int64_t nowMs = 0;
+};
+
+} // namespace
+
+std::unique_ptr<Host> reference::scriptedHost(HostScript script, const std::vector<Request> &requests) {
+  return std::make_unique<ScriptedHost>(std::move(script), requests);
+}
+
+/// Where nothing is left to do, the tick of the next arrival comes next, however late that is. False: the run is over,
+/// or cut off before.
 bool Machine::skipIdle() {
-  if (options.live) {
-    if (open > 0)
-      return true;
-    reclaim(); // what the last ones held does not wait for the next one
-    dropEnded();
+  if (open > coming)
+    return true;
+  if (!host)
+    return false;
+  reclaim(); // what the last ones held does not wait for the next one
+  dropEnded();
+  if (options.live)
     tellStanding(out.ticks);
-    return options.live->wait();
-  }
-  if (hasHost && coming > 0 && open == coming && nextEvent < host.events.size()) {
-    const When &when = host.events[nextEvent].when;
-    const int64_t next = std::max({out.ticks, when.tick, when.ms}); // a tick is a millisecond of this clock
-    if (next >= options.maxTicks)
-      return false;
-    out.ticks = next;
-  }
+  const std::optional<int64_t> next = host->wait(out.ticks);
+  if (!next || *next >= options.maxTicks)
+    return false;
+  out.ticks = *next;
   return true;
 }
 
 void Machine::sampleHost() {
-  if (options.live)
-    sampleLive();
-  else
-    sampleScript();
-  if (!cut)
-    endByDeadlines();
-}
-
-void Machine::sampleScript() {
-  nowMs = current.tick;
-  if (!host.clock.empty())
-    nowMs = host.clock[std::min(samples++, host.clock.size() - 1)];
-  current.nowMs = nowMs;
-  for (int taken = 0; taken < MostHostEvents && nextEvent < host.events.size(); ++taken) {
-    const HostEvent &event = host.events[nextEvent];
-    if (event.when.tick > current.tick || event.when.ms > nowMs)
-      break;
-    ++nextEvent;
-    current.events.push_back({event.cancels, event.request});
-    if (event.cancels) {
-      cancel(event.request);
-    } else {
-      --coming;
-      arrive(requests.at(event.request));
-    }
-  }
-}
-
-void Machine::sampleLive() {
-  LiveHost::News news = options.live->news(MostHostEvents);
-  nowMs = std::min<int64_t>(static_cast<int64_t>(options.live->now()), INT32_MAX);
+  Host::News news = host->news(current.tick, MostHostEvents);
+  nowMs = std::min<int64_t>(static_cast<int64_t>(host->now()), INT32_MAX);
   current.nowMs = nowMs;
   cut = news.stop;
   if (cut)
     return;
-  for (int64_t number : news.cancels) {
-    current.events.push_back({true, static_cast<int32_t>(number)});
-    cancel(number);
-  }
-  for (LiveHost::Arrival &arrival : news.arrivals) {
-    current.events.push_back({false, static_cast<int32_t>(arrival.number)});
-    Running &r = add(arrival.number, *arrival.request);
-    r.owned = std::move(arrival.request);
-    r.keepLogits = arrival.keepLogits;
-    r.keepPrompt = arrival.keepPrompt;
+  for (Host::Order &order : news.orders) {
+    current.events.push_back({!order.request, static_cast<int32_t>(order.number)});
+    if (!order.request) {
+      cancel(order.number);
+      continue;
+    }
+    Running &r = add(order.number, *order.request);
+    r.owned = std::move(order.request);
+    r.keepLogits = order.keepLogits;
+    r.keepPrompt = order.keepPrompt;
     arrive(r);
   }
+  endByDeadlines();
 }
 
 void Machine::arrive(Running &r) {
+  --coming;
   r.arrived = r.result.arrivedTick = out.ticks;
   r.arrivedMs = nowMs;
   if (r.input->deadlineMs > 0)

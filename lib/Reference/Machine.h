@@ -4,9 +4,9 @@
 
 #include "Program.h"
 #include "Tensor.h"
-#include "megalith/Checkpoint/HostEvents.h"
-#include "megalith/Checkpoint/Reduce.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Reference/Reduce.h"
+#include "megalith/Requests/HostEvents.h"
 #include <memory>
 #include <optional>
 #include <set>
@@ -88,7 +88,7 @@ struct Running {
   int64_t arrivedMs = 0;     ///< milliseconds of the clock
   std::vector<int64_t> rank; ///< where it waits, of those in its state
   const Request *input = nullptr;
-  std::shared_ptr<const Request> owned; ///< of a live run: the same
+  std::shared_ptr<const Request> owned; ///< the same, if it came from the host
   std::vector<int32_t> tokens;          ///< prompt and appended
   bool sawEos = false;
   int state = 0;
@@ -138,6 +138,9 @@ struct Pool {
   bool pressure = false;
 };
 
+/// The host of a batch: what it wants is known before the run.
+std::unique_ptr<Host> scriptedHost(HostScript script, const std::vector<Request> &requests);
+
 class Machine {
 public:
   Machine(const ir::Module &module, WeightSource &weights, const std::vector<Request> &inputs, const Options &options);
@@ -161,8 +164,6 @@ private:
   // Host.cpp
   bool skipIdle();
   void sampleHost();
-  void sampleScript();
-  void sampleLive();
   void arrive(Running &r);
   void cancel(int64_t number);
   void endByHost(Running &r, Fault fault);
@@ -243,16 +244,13 @@ private:
   bool replaying = false;
   int64_t servedCalls = 0; ///< so far
 
-  HostScript host;
-  bool hasHost = false; ///< the script is looked at; else all requests are there at the start
-  size_t nextEvent = 0; ///< of the script
-  size_t samples = 0;   ///< of its clock
-  int64_t coming = 0;   ///< requests that have not arrived
+  std::unique_ptr<Host> script; ///< the host of a batch, if it has to be asked
+  Host *host = nullptr;         ///< that, or of a live run the caller's; null: all requests are there at the start
+  int64_t coming = 0;           ///< requests that have not arrived
   std::set<std::pair<int64_t, int64_t>> deadlines; ///< of requests that have arrived and not ended: when, number
 
-  // Of a live run.
-  std::vector<Running *> ended; ///< the host knows of their ends; the next tick drops them
   bool cut = false;             ///< the host ends the run
+  std::vector<Running *> ended; ///< of a live run: the host knows of their ends; the next tick drops them
 };
 
 /// The keys that an `order` gives a request, as numbers that order as they do. A NaN comes last.

@@ -1,7 +1,7 @@
 #include "Program.h"
-#include "megalith/Checkpoint/Inputs.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Host.h"
+#include "megalith/Requests/Inputs.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>

@@ -2,6 +2,7 @@
 #include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/RopeTable.h"
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -180,6 +181,7 @@ void TensorModel::runOp(const Operation &op) {
     const Matrix &a = get(op.operands[0]);
     if (a.cols != w.k)
       throw NotExecutable(fmt::format("matmul with `{}`: {} columns against {}", op.name, a.cols, w.k));
+    assert(int64_t(a.data.size()) == R * w.k);
     Matrix value(R, w.n);
     multiplySplit8(w, a.data.data(), R, value.data.data());
     set(op, std::move(value));

@@ -1,6 +1,6 @@
 #include "Machine.h"
-#include "megalith/Checkpoint/Inputs.h"
-#include "megalith/Checkpoint/PageOrder.h"
+#include "megalith/Requests/Inputs.h"
+#include "megalith/Requests/PageOrder.h"
 #include <algorithm>
 #include <new>
 #include <stdexcept>
@@ -41,20 +41,21 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
   for (size_t i = 0; i < inputs.size(); ++i)
     add(static_cast<int64_t>(i), inputs[i]);
   out.trace.pipeline = module.root.name;
-  if (!options.live)
-    host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
+  HostScript events = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
   // A trace of a live session has a clock, whatever its requests are.
-  hasHost = options.live || program.readsHost || hasHostSide(inputs) || !host.clock.empty();
-  if (!hasHost) {
-    for (auto &[number, r] : requests)
+  if (!options.live && (program.readsHost || hasHostSide(inputs) || !events.clock.empty()))
+    script = scriptedHost(std::move(events), inputs);
+  host = options.live ? options.live : script.get();
+  for (auto &[number, r] : requests)
+    if (!host)
       arrive(r);
-  } else if (!options.live) {
-    coming = open;
-  }
 }
 
 Running &Machine::add(int64_t number, const Request &input) {
-  Running &r = requests[number];
+  const auto [place, isNew] = requests.try_emplace(number);
+  Running &r = place->second;
+  if (!isNew)
+    return r;
   r.number = number;
   r.input = &input;
   r.tokens = input.tokens;
@@ -72,12 +73,12 @@ Running &Machine::add(int64_t number, const Request &input) {
             constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
       }
   ++open;
+  ++coming;
   return r;
 }
 
 RunResult Machine::run() {
-  const auto mayGoOn = [&] { return options.live ? !cut : out.ticks < options.maxTicks; };
-  while (mayGoOn()) {
+  while (!cut && out.ticks < options.maxTicks) {
     if (options.interrupted && open > 0 && options.interrupted()) {
       out.interrupted = true;
       break;
@@ -85,16 +86,12 @@ RunResult Machine::run() {
     beginTick();
     if (!skipIdle())
       break;
-    if (!tick()) {
-      // Who came was taken back before it was here: the host of a live run is waited for again.
-      if (options.live)
-        continue;
-      break;
-    }
+    if (!tick())
+      continue;
     ++out.ticks;
-    if (options.live && !progress)
-      options.live->pause();
-    if (options.progress && !options.live)
+    if (host && !progress)
+      host->pause();
+    if (options.progress)
       options.progress({out.ticks, out.passes, out.rows, std::ssize(requests) - open, std::ssize(requests)});
   }
   return finish();
@@ -112,10 +109,10 @@ void Machine::beginTick() {
   touched.clear();
 }
 
-/// One tick; false when there was nothing left to do.
+/// One tick; false when it does not count: nothing is left to do.
 bool Machine::tick() {
   current.tick = out.ticks;
-  if (hasHost)
+  if (host)
     sampleHost();
   if (cut)
     return false;
@@ -123,7 +120,7 @@ bool Machine::tick() {
   reclaim();
   dropEnded();
   snapshot();
-  if (open == 0 && !(hasHost && progress)) // a tick in which the host ended the last one counts
+  if (open == 0 && !(host && progress)) // a tick in which the host ended the last one counts
     return false;
   for (auto next = program.parts.begin(); next != program.parts.end();) {
     const auto first = next++;

@@ -19,7 +19,7 @@ bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
   };
   switch (key.kind) {
   case Expr::Request:
-    switch (key.predefined) {
+    switch (key.as<Predefined>()) {
     case Predefined::PromptLen:
     case Predefined::Priority:
     case Predefined::Budget:
@@ -32,8 +32,8 @@ bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
       return wrong("what changes while the request waits");
     }
   case Expr::FieldRead:
-    if (uses[&decl].assigned.count(key.name))
-      return wrong("field `" + key.name + "`, which the stage sets");
+    if (uses[&decl].assigned.count(key.name()))
+      return wrong("field `" + key.name() + "`, which the stage sets");
     return key.type.isScalar() || wrong("a sequence");
   case Expr::InputRead:
     return key.type.isScalar() || wrong("a sequence");
@@ -42,11 +42,11 @@ bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
   case Expr::Not:
   case Expr::Binary:
   case Expr::Select:
-  case Expr::MinMax:
   case Expr::Math:
   case Expr::Cast:
-  case Expr::Ratio:
   case Expr::Tiers:
+    if (key.is(Function::Uniform))
+      return wrong("this");
     return llvm::all_of(key.args, [&](const ExprRef &arg) { return checkOrderKey(*arg, decl); });
   default:
     return wrong("this");

@@ -97,12 +97,7 @@ void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRe
   variable.type = variable.type.elem == Elem::None ? v->type : wider(variable.type, v->type);
   scope.locally->changes.push_back("." + name);
   flowsTo(name, *v, scope);
-  Stmt s;
-  s.kind = Stmt::SetField;
-  s.name = name;
-  s.values.push_back(v);
-  s.loc = stmt.target.loc;
-  into.push_back(std::move(s));
+  into.push_back({.kind = Stmt::SetField, .name = name, .values = {v}, .loc = stmt.target.loc});
 }
 
 void Checker::declareVariables(CheckedStage &stage) {
@@ -212,9 +207,8 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
   assignedIn(stmt.body, names);
   for (const std::string &name : names) {
     auto local = scope.locals.find(name);
-    const std::string &key =
-        local != scope.locals.end() && !local->second.variable.empty() ? local->second.variable : name;
-    if (scope.flows.count(key))
+    const auto *kept = local == scope.locals.end() ? nullptr : std::get_if<InField>(&local->second.binding);
+    if (const std::string &key = kept ? kept->field : name; scope.flows.count(key))
       changed.insert(key);
   }
   Flows first = scope.flows;

@@ -28,21 +28,39 @@ struct Locals {
   std::vector<std::string> changes;
 };
 
+/// What a local stands for: nothing, for its value had an error and its uses stay silent,
+struct Broken {};
+/// a value of its own,
+struct Value {
+  Type type;
+  Range range;
+  int pieces = 1;
+  ExprRef constant = {}; ///< an i32 that is one: may be a token, too
+};
+/// what is read as if it stood there: rows of a call, what top_k gives, a list of constants (which may be tokens, too),
+struct Alias {
+  ExprRef of;
+};
+/// a field, which keeps it for a block further inside that changes it,
+struct InField {
+  std::string field;
+};
+/// or a tree, whose parts are two locals.
+struct Tree {
+  ExprRef rows, parents;
+};
+using Binding = std::variant<Broken, Value, Alias, InField, Tree>;
+
 /// What the body of a stage, a policy or a param may see and do.
 struct Scope {
   struct Local {
-    Type type;
-    Range range;
-    int pieces = 1;
     int index = 0;
-    ExprRef lazy;                    ///< it names logits: rows of a call
-    bool bad = false;                ///< its value had an error: uses stay silent
-    unsigned depth = 0;              ///< nesting of blocks where it was assigned
-    std::string variable = {};       ///< the field that keeps it, where a block further inside changes it
-    ExprRef list = nullptr;          ///< a list of constants: may be of tokens, too
-    ExprRef constant = nullptr;      ///< an i32 that is one: may be a token, too
-    std::vector<ExprRef> parts = {}; ///< of a tree; they are locals `index`, and so on
-    ExprRef top = nullptr;           ///< what top_k gives: two parts, each computed where it is read
+    unsigned depth = 0; ///< nesting of blocks where it was assigned
+    Binding binding = {};
+    const ExprRef *alias() const {
+      const auto *of = std::get_if<Alias>(&binding);
+      return of ? &of->of : nullptr;
+    }
   };
   /// What is known of a field, or of a local that changes in a block, at this place.
   struct Flow {
@@ -79,6 +97,10 @@ struct Inferred {
   bool typed = false;
   std::vector<const ast::StageDecl *> setBy;
 };
+
+struct Builtin;
+struct Parameter;
+struct Arguments;
 
 class Checker {
 public:
@@ -138,6 +160,8 @@ private:
   void checkStage(const ast::StageDecl &decl, CheckedStage &stage);
   void checkBlock(const std::vector<ast::Stmt> &in, std::vector<Stmt> &out, Scope &scope);
   void checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  bool mayAssign(const ast::Stmt &stmt, Scope &scope);
+  Binding bind(const ast::Stmt &stmt, const ExprRef &value, int index, std::vector<Stmt> &out, Scope &scope);
   void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
@@ -181,6 +205,11 @@ private:
   ExprRef readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc);
   ExprRef checkPath(const ast::Expr &e, Scope &scope);
   ExprRef checkDotted(const ast::Expr &e, Scope &scope);
+  ExprRef readLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope);
+  ExprRef partOfLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope);
+  ExprRef partOfPolicy(const CheckedPolicy &policy, const ast::Expr &e, const std::string &part);
+  ExprRef checkPoolName(const ast::Expr &e, Scope &scope);
+  ExprRef checkPredefined(const ast::Expr &e);
   ExprRef checkSimpleName(const ast::Expr &e, Scope &scope);
   ExprRef checkUnary(const ast::Expr &e, Scope &scope);
   ExprRef checkBinary(const ast::Expr &e, Scope &scope);
@@ -200,32 +229,37 @@ private:
 
   // Calls.cpp
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
-  bool checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given);
+  bool checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
-  ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
-  ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkMath(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkFollow(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkTree(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
-  ExprRef checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most);
+  bool mayCall(const Builtin &f, const ast::Expr &e, const Scope &scope);
+  bool match(Arguments &args);
+  bool take(Arguments &args, Scope &scope);
+  ExprRef taken(const ast::Expr &e, const Parameter &p, Arguments &args, const std::string &what, Scope &scope);
+  ExprRef checkFunction(const Builtin &f, const ast::Expr &e, Scope &scope);
+  ExprRef checkLen(const Arguments &args, Scope &scope);
+  ExprRef checkMinMax(const Arguments &args, Scope &scope);
+  ExprRef checkClamp(const Arguments &args, Scope &scope);
+  ExprRef checkCast(const Arguments &args, Scope &scope);
+  ExprRef checkTiers(const Arguments &args, Scope &scope);
+  ExprRef checkNgram(const Arguments &args, Scope &scope);
+  ExprRef checkFollow(const Arguments &args, Scope &scope);
+  ExprRef checkTree(const Arguments &args, Scope &scope);
+  ExprRef checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope);
+  ExprRef checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most);
   /// The bounds of `a..b`, and how many numbers it has at most. False after a report.
   bool checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
                   ExprRef &high, int64_t &most);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
-  ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkAppend(Arguments &args, Scope &scope);
 
   // Reducers.cpp
   /// A reducer that stands among its call's, once.
   ExprRef reducedBy(Reduction r, const ExprRef &call, SourceLoc loc);
   ExprRef namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e);
   ExprRef partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc);
-  ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);
+  ExprRef checkReducer(Arguments &args, Scope &scope);
+  bool takeSettings(const Arguments &args, Reduction &into);
   bool checkSetting(const Expr &v, const std::string &name, const std::string &reducer);
-  bool takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope);
   /// Whether it has the same value at the call, which stands before.
   bool knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
                    const Scope &scope);
@@ -237,7 +271,6 @@ private:
   ExprRef passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope);
   ExprRef checkKept(const ast::Expr &e, const std::string &what, Scope &scope);
   bool checkKeptVocab(const CheckedField &field, const Expr &call);
-  ExprRef checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Errors.cpp: one mistake, one error
   /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.
@@ -328,13 +361,21 @@ private:
 };
 
 // Expr.cpp: helpers shared with Calls.cpp
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
-ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {},
+                           Expr::Data data = {}, Range range = {});
 /// The settings of `sampling`.
 inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", "min_p"};
 /// Whether two checked expressions are written alike.
 bool sameExpr(const Expr &a, const Expr &b);
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
+/// Whether it is a written number.
+bool isLiteral(const Expr &e);
+/// `map(i in a..b, ...)`.
+bool isMap(const Expr &e);
+/// Whether it is told of the request's own KV, so only of one that holds a slot.
+bool ofSlot(PoolName what);
+/// The call that `e` is, or that it is some rows of.
+const Call &callOf(const Expr &e);
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
 /// `e`, where its type has no elements yet, as one of that shape.
 ExprRef adopt(const ExprRef &e, const Type &like);
@@ -362,9 +403,14 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".
 std::string plural(size_t n, const char *noun);
 std::string elemName(Elem e);
+/// `i32`, `f32`, `bool` or `token`.
+std::optional<Elem> elemNamed(llvm::StringRef name);
+/// Of a line of Builtins.def: `i32`, `token[]`.
+Type typeNamed(llvm::StringRef text);
 
 /// Whether a name has a meaning in the language already (Decls.cpp).
 bool reservedWord(llvm::StringRef name);
+bool isPredefined(llvm::StringRef name);
 
 } // namespace megalith::sema
 #endif

@@ -9,10 +9,17 @@ bool reservedWord(llvm::StringRef name) {
 #define WORD(Word)                                                                                                     \
   if (name == Word)                                                                                                    \
     return true;
-#define PREDEFINED(Id, Name, Type, Text) WORD(Name)
-#define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) WORD(Name)
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) WORD(Name)
 #include "megalith/Sema/Builtins.def"
   return false;
+}
+
+bool isPredefined(llvm::StringRef name) {
+  bool is = false;
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) is |= name == Name;
+#include "megalith/Sema/Builtins.def"
+  return is;
 }
 
 bool Checker::declare(const ast::Name &name, const std::string &what) {
@@ -39,26 +46,18 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
   field.name = decl.name.text;
   field.loc = decl.name.loc;
   const std::string &type = decl.type.text;
-  Elem elem;
-  if (type == "i32")
-    elem = Elem::I32;
-  else if (type == "f32")
-    elem = Elem::F32;
-  else if (type == "bool")
-    elem = Elem::Bool;
-  else if (type == "token")
-    elem = Elem::Token;
-  else if (type == "logits" && !isInput)
-    elem = Elem::Kept;
-  else if (type == "rows") {
+  if (type == "rows") {
     diags.report(Diag::Unsupported, decl.type.loc, "a field of rows of a result",
                  "what reducers read of them, in a field of `token[n]` or `f32[n]`");
     return std::nullopt;
-  } else {
+  }
+  const auto named = type == "logits" && !isInput ? Elem::Kept : elemNamed(type);
+  if (!named) {
     diags.report(Diag::UnknownType, decl.type.loc, type, "a field", "i32, f32, bool or token");
     diags.suggest(type, {"i32", "f32", "bool", "token", "logits"});
     return std::nullopt;
   }
+  const Elem elem = *named;
   if (elem == Elem::Kept && decl.dims.size() != 1) {
     diags.report(Diag::TypeMismatch, decl.type.loc, fmt::format("the type of `{}`", field.name),
                  "`logits[n]`, with the number of rows that it keeps at most",

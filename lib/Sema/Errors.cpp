@@ -4,6 +4,7 @@
 // silent: further uses of a name that is not there, a local that only a wrong
 // expression reads. What is suggested must be legal there.
 //===----------------------------------------------------------------------===//
+#include "Builtins.h"
 #include "Checker.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
@@ -179,12 +180,13 @@ void Checker::noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e) 
 
 void Checker::noteRange(const std::string &function, const ast::Expr &e) {
   const std::string s = shown(e, "s");
-  const bool condition =
-      function == "all" || function == "any" || function == "count" || function == "find" || function == "prefix_while";
-  diags.note(fmt::format(fmt::runtime(condition           ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i] == x)`"
-                                      : function == "top" ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i], k)`"
-                                                          : "of a sequence it is `{0}(i in 0..len({1}), {1}[i])`"),
-                         function, s));
+  const llvm::StringRef takes = findBuiltin(function)->text;
+  const bool condition = takes.ends_with("condition");
+  diags.note(
+      fmt::format(fmt::runtime(condition                ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i] == x)`"
+                               : takes.ends_with(", k") ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i], k)`"
+                                                        : "of a sequence it is `{0}(i in 0..len({1}), {1}[i])`"),
+                  function, s));
 }
 
 /// A local that `e` is put together of.
@@ -193,7 +195,7 @@ static const Expr *localIn(const Expr &e) {
   case Expr::LocalRead:
     return &e;
   case Expr::FieldRead:
-    return e.name.find('.') == std::string::npos ? nullptr : &e;
+    return e.name().find('.') == std::string::npos ? nullptr : &e;
   case Expr::SeqMake:
   case Expr::SeqConcat:
   case Expr::SeqSlice:
@@ -210,10 +212,12 @@ static const Expr *localIn(const Expr &e) {
 
 void Checker::noteNoTokens(const Expr &e, Elem wanted) {
   const Expr *local = wanted == Elem::Token && e.type.elem == Elem::I32 ? localIn(e) : nullptr;
-  if (local)
-    diags.note(
-        fmt::format("`{}` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`",
-                    local->name.substr(local->name.find('.') + 1)));
+  if (!local)
+    return;
+  const std::string &name = local->kind == Expr::LocalRead ? local->as<Place>().name : local->name();
+  diags.note(
+      fmt::format("`{}` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`",
+                  name.substr(name.find('.') + 1)));
 }
 
 /// How much there can be of it: for the greatest part of an expression.
@@ -231,24 +235,26 @@ bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
   };
   switch (e.kind) {
   case Expr::FieldRead:
-    if (auto it = growths.find(e.name); it != growths.end()) {
+    if (auto it = growths.find(e.name()); it != growths.end()) {
       diags.note(it->second.loc, it->second.text);
       return true;
     }
-    return free(e.name.substr(e.name.find_last_of('.') + 1));
+    return free(e.name().substr(e.name().find_last_of('.') + 1));
   case Expr::InputRead:
+    return free(e.name());
   case Expr::ObserveArg:
-    return free(e.name);
+    return free(e.as<Place>().name);
   case Expr::PolicyOutput:
   case Expr::PolicyState:
-    return free(e.name + "." + e.member);
+    return free(e.name() + "." + e.as<Name>().member);
   case Expr::LocalRead:
-    if (here && e.index < static_cast<int>(here->all.size()) && here->all[e.index].value)
-      return noteBoundOf(*here->all[e.index].value, depth + 1);
+    if (const auto at = static_cast<size_t>(e.as<Place>().index); here && at < here->all.size() && here->all[at].value)
+      return noteBoundOf(*here->all[at].value, depth + 1);
     return false;
   case Expr::Const:
   case Expr::ModelCall:
   case Expr::Reduced:
+  case Expr::TopParts:
     return false;
   default:
     break;
@@ -287,35 +293,14 @@ void Checker::noteNoCall(const std::string &model, const char *where) {
     diags.note("let it stand in a statement of its own above, and read what a reducer gives");
 }
 
-/// Whether the function reads the logits of a call.
-static bool isReducer(Function f) {
-  switch (f) {
-  case Function::ArgMax:
-  case Function::Sample:
-  case Function::MaxProb:
-  case Function::LogSumExp:
-  case Function::Entropy:
-  case Function::Prob:
-  case Function::TopK:
-    return true;
-  default:
-    return false;
-  }
-}
-
 std::vector<std::string> Checker::functionNames(const Scope &scope) const {
   std::vector<std::string> names;
   if (scope.kind == Scope::Stage && !scope.noCalls)
     names = out.models;
-  const auto add = [&](const char *name, Function id) {
-    const bool constant = id == Function::Min || id == Function::Max || id == Function::Ratio ||
-                          (id >= Function::Exp && id <= Function::ToI32);
-    const bool effect = id == Function::Append, call = isReducer(id);
-    if ((constant || scope.kind != Scope::Params) && !(effect && scope.noEffects) && !(call && scope.noCalls))
-      names.push_back(name);
-  };
-#define FUNCTION(Id, Name, Params, Result, Text) add(Name, Function::Id);
-#include "megalith/Sema/Builtins.def"
+  for (const Builtin &f : builtins())
+    if ((f.where == Builtin::Constant || scope.kind != Scope::Params) &&
+        !(f.where == Builtin::Effect && scope.noEffects) && !(f.where == Builtin::Rows && scope.noCalls))
+      names.push_back(f.name.str());
   return names;
 }
 

@@ -1,57 +1,51 @@
 //===- Expr.cpp - names, operators, sequences -----------------------------===//
 #include "Checker.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include <algorithm>
 #include <cmath>
 
 namespace megalith::sema {
 
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args) {
-  auto e = std::make_shared<Expr>();
-  e->kind = kind;
-  e->type = type;
-  e->loc = loc;
-  e->args = std::move(args);
-  return e;
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args, Expr::Data data,
+                           Range range) {
+  return std::make_shared<Expr>(Expr{kind, type, range, 1, loc, std::move(args), std::move(data)});
 }
 
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
-  auto e = make(Expr::Const, Type::scalar(Elem::I32), loc);
-  e->intValue = v;
-  e->range = Range::of(v);
-  e->literal = literal;
-  return e;
+  return make(Expr::Const, Type::scalar(Elem::I32), loc, {}, Number{v, 0, literal}, Range::of(v));
 }
+
+bool isLiteral(const Expr &e) { return e.kind == Expr::Const && e.as<Number>().literal; }
+
+bool ofSlot(PoolName what) { return what == PoolName::Len || what == PoolName::Lag || what == PoolName::Drafts; }
+
+const Call &callOf(const Expr &e) { return (e.kind == Expr::ModelCall ? e : *e.args[0]).as<Call>(); }
 
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
   if (c.seq) {
-    auto e = make(Expr::SeqConst, Type::sequence(static_cast<int64_t>(c.items.size()), c.elem), loc);
+    auto e = make(Expr::SeqConst, Type::sequence(static_cast<int64_t>(c.items.size()), c.elem), loc, {}, Name());
     for (const Constant &item : c.items) {
       e->args.push_back(fromConstant(item, loc, literal));
       e->range = e->args.size() == 1 ? e->args[0]->range : hull(e->range, e->args.back()->range);
     }
     return e;
   }
-  auto e = make(Expr::Const, Type::scalar(c.elem), loc);
-  e->intValue = c.intValue;
-  e->floatValue = c.floatValue;
-  e->literal = literal;
-  if (c.elem == Elem::I32)
-    e->range = Range::of(c.intValue);
-  return e;
+  return make(Expr::Const, Type::scalar(c.elem), loc, {}, Number{c.intValue, c.floatValue, literal},
+              c.elem == Elem::I32 ? Range::of(c.intValue) : Range());
 }
 
 ExprRef Checker::value(const ast::Expr &e, Scope &scope) { return plain(check(e, scope), e); }
 
 ExprRef Checker::plain(const ExprRef &v, const ast::Expr &e) {
   if (v && v->type.elem == Elem::Logits) {
-    if (v->kind == Expr::ModelCall && v->keepNone)
+    if (v->kind == Expr::ModelCall && v->as<Call>().keepNone)
       diags.report(Diag::KeepNoneReduced, e.loc);
     else
       diags.report(Diag::LogitsUse, e.loc);
     return nullptr;
   }
-  if (v && v->parts) {
+  if (v && v->kind == Expr::TopParts) {
     diags.report(Diag::TypeMismatch, e.loc, "what is read of `top_k`", "`.token` or `.prob` of a name for it", "both");
     if (e.kind == ast::Expr::Path)
       diags.note(fmt::format("`{0}.token[i]` are the tokens of row i, and `{0}.prob[i]` their probabilities", e.text));
@@ -78,6 +72,8 @@ ExprRef adopt(const ExprRef &e, const Type &like) {
   return typed;
 }
 
+bool isMap(const Expr &e) { return e.kind == Expr::Over && e.as<Through>().function == Function::Map; }
+
 /// A written integer takes the other side's type; a constant is a token where one is needed.
 ExprRef Checker::convert(ExprRef e, Elem elem) {
   if (!e || e->type.elem == elem)
@@ -94,11 +90,11 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
   // What is put together of such constants.
   const auto [first, last] = e->kind == Expr::SeqMake || e->kind == Expr::SeqConst
                                  ? std::pair<size_t, size_t>(0, e->args.size())
-                             : e->kind == Expr::SeqConcat                            ? std::pair<size_t, size_t>(0, 2)
-                             : e->kind == Expr::Select                               ? std::pair<size_t, size_t>(1, 3)
-                             : e->kind == Expr::SeqSlice || e->kind == Expr::SeqAt   ? std::pair<size_t, size_t>(0, 1)
-                             : e->kind == Expr::Over && e->function == Function::Map ? std::pair<size_t, size_t>(2, 3)
-                                                                                     : std::pair<size_t, size_t>(0, 0);
+                             : e->kind == Expr::SeqConcat                          ? std::pair<size_t, size_t>(0, 2)
+                             : e->kind == Expr::Select                             ? std::pair<size_t, size_t>(1, 3)
+                             : e->kind == Expr::SeqSlice || e->kind == Expr::SeqAt ? std::pair<size_t, size_t>(0, 1)
+                             : isMap(*e)                                           ? std::pair<size_t, size_t>(2, 3)
+                                                                                   : std::pair<size_t, size_t>(0, 0);
   if (first < last && (!e->type.isScalar() || elem == Elem::Token)) {
     auto whole = std::make_shared<Expr>(*e);
     whole->type.elem = elem;
@@ -116,15 +112,9 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
     return e;
   if (elem == Elem::Token)
     if (auto c = evaluate(*e); c && c->intValue >= 0)
-      return fromConstant({Elem::Token, c->intValue, 0}, e->loc, e->literal);
-  if (e->kind != Expr::Const)
-    return e;
-  if (elem == Elem::F32 && e->literal) {
-    auto number = std::make_shared<Expr>(*e);
-    number->type = Type::scalar(Elem::F32);
-    number->floatValue = static_cast<float>(e->intValue);
-    return number;
-  }
+      return fromConstant({Elem::Token, c->intValue, 0}, e->loc, isLiteral(*e));
+  if (elem == Elem::F32 && isLiteral(*e))
+    return fromConstant({Elem::F32, 0, static_cast<float>(e->as<Number>().intValue)}, e->loc, true);
   return e;
 }
 
@@ -235,7 +225,7 @@ std::vector<std::string> Checker::visibleNames(const Scope &scope) const {
       names.push_back(f.name);
   for (const CheckedInput &i : out.inputs)
     names.push_back(i.name);
-#define PREDEFINED(Id, Name, Type, Text) names.push_back(Name);
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) names.push_back(Name);
 #include "megalith/Sema/Builtins.def"
   return names;
 }
@@ -263,67 +253,20 @@ ExprRef Checker::checkPath(const ast::Expr &e, Scope &scope) {
 ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
   const std::string &name = e.text;
   for (size_t i = scope.binders.size(); i-- > 0;)
-    if (scope.binders[i].first == name) {
-      auto v = make(Expr::BinderRead, Type::scalar(Elem::I32), e.loc);
-      v->index = i;
-      v->name = name;
-      v->range = scope.binders[i].second;
-      return v;
-    }
-  if (auto it = scope.locals.find(name); it != scope.locals.end()) {
-    const Scope::Local &local = it->second;
-    scope.locally->all[local.index].used = true;
-    if (local.bad)
-      return nullptr;
-    if (local.lazy)
-      return local.lazy;
-    if (!local.variable.empty())
-      return readField(local.variable, scope.flows.at(local.variable), e.loc);
-    if (local.list) // a constant
-      return local.list;
-    if (local.top)
-      return local.top;
-    if (!local.parts.empty()) {
-      diags.report(Diag::TypeMismatch, e.loc, fmt::format("`{}`", name), "`.rows` or `.parents` of it", "a tree");
-      return nullptr;
-    }
-    auto v = make(Expr::LocalRead, local.type, e.loc);
-    v->index = local.index;
-    v->name = name;
-    v->range = local.range;
-    v->pieces = local.pieces;
-    if (local.constant)
-      v->args.push_back(local.constant);
-    return v;
-  }
+    if (scope.binders[i].first == name)
+      return make(Expr::BinderRead, Type::scalar(Elem::I32), e.loc, {}, Place{static_cast<int>(i), name},
+                  scope.binders[i].second);
+  if (auto it = scope.locals.find(name); it != scope.locals.end())
+    return readLocal(it->second, e, scope);
   if (bad.count(name))
     return nullptr;
   if (scope.policy) {
-    if (scope.observing)
-      for (size_t i = 0; i < scope.policy->observeArgs.size(); ++i)
-        if (scope.policy->observeArgs[i] == name) {
-          auto v = make(Expr::ObserveArg, Type::scalar(Elem::I32), e.loc);
-          v->index = i;
-          v->name = name;
-          return v;
-        }
-    for (const CheckedField &f : scope.policy->state)
-      if (f.name == name) {
-        used.insert(scope.policy->name + "." + name);
-        auto v = make(Expr::PolicyState, f.type, e.loc);
-        v->name = scope.policy->name;
-        v->member = name;
-        return v;
-      }
-    for (const CheckedOutput &o : scope.policy->outputs)
-      if (o.name == name) {
-        used.insert(scope.policy->name + "." + name);
-        auto v = make(Expr::PolicyOutput, o.value->type, e.loc);
-        v->name = scope.policy->name;
-        v->member = name;
-        v->range = o.value->range;
-        return v;
-      }
+    const std::vector<std::string> &args = scope.policy->observeArgs;
+    if (const auto arg = llvm::find(args, name); scope.observing && arg != args.end())
+      return make(Expr::ObserveArg, Type::scalar(Elem::I32), e.loc, {},
+                  Place{static_cast<int>(arg - args.begin()), name});
+    if (ExprRef part = partOfPolicy(*scope.policy, e, name))
+      return part;
   }
   if (const CheckedParam *p = param(name)) {
     used.insert(name);
@@ -331,162 +274,176 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     if (v->type.isScalar())
       return v;
     auto list = std::make_shared<Expr>(*v);
-    list->name = name;
+    list->data = Name{name};
     return list;
   }
   if (scope.kind != Scope::Params) {
+    const auto flow = scope.flows.find(name);
     if (const CheckedField *f = field(name)) {
       used.insert(name);
-      auto flow = scope.flows.find(name);
       return readField(name, flow == scope.flows.end() ? Scope::Flow{f->type, {}} : flow->second, e.loc);
     }
     if (const CheckedInput *i = input(name)) {
       used.insert(name);
-      auto v = make(Expr::InputRead, i->type, e.loc);
-      v->name = name;
-      v->range = i->range;
-      return v;
+      return make(Expr::InputRead, i->type, e.loc, {}, Name{name}, i->range);
     }
-    if (auto it = scope.flows.find(name); it != scope.flows.end()) // an inferred field that is `[]` so far
-      return readField(name, it->second, e.loc);
-    struct Entry {
-      const char *name;
-      Predefined id;
-    };
-    static const Entry table[] = {
-#define PREDEFINED(Id, Name, Type, Text) {Name, Predefined::Id},
-#include "megalith/Sema/Builtins.def"
-    };
-    for (const Entry &entry : table) {
-      if (name != entry.name)
-        continue;
-      if (entry.id == Predefined::Sampling) {
-        diags.report(Diag::TypeMismatch, e.loc, "`sampling` outside a reducer", "one of its settings, `sampling.top_p`",
-                     "all of them");
-        return nullptr;
-      }
-      Type type = Type::scalar(Elem::I32);
-      if (entry.id == Predefined::Tokens)
-        type = Type::sequence(Unbounded);
-      else if (entry.id == Predefined::Last)
-        type = Type::scalar(Elem::Token);
-      else if (entry.id == Predefined::Finished)
-        type = Type::scalar(Elem::Bool);
-      auto v = make(Expr::Request, type, e.loc);
-      v->predefined = entry.id;
-      if (entry.id == Predefined::Budget || entry.id == Predefined::PromptLen)
-        v->range = {0, mostPositions()};
-      else if (entry.id == Predefined::Seated)
-        v->range = {0, slots()};
-      else if (entry.id >= Predefined::Tick && entry.id <= Predefined::DeadlineMs)
-        v->range = {0, INT32_MAX};
-      return v;
+    if (flow != scope.flows.end()) // an inferred field that is `[]` so far
+      return readField(name, flow->second, e.loc);
+    if (name == "sampling") {
+      diags.report(Diag::TypeMismatch, e.loc, "`sampling` outside a reducer", "one of its settings, `sampling.top_p`",
+                   "all of them");
+      return nullptr;
     }
+    if (ExprRef v = checkPredefined(e))
+      return v;
   }
   reportUnknownName(e, scope);
   return nullptr;
 }
 
-ExprRef Checker::readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc) {
-  auto v = make(Expr::FieldRead, flow.type, loc);
-  v->name = name;
-  v->range = flow.range;
+/// Null: it is none, and nothing was said of it.
+ExprRef Checker::checkPredefined(const ast::Expr &e) {
+  enum Most { Any, NotNegative, Positions, Slots };
+  static const struct {
+    llvm::StringRef name, type;
+    Most values;
+    Predefined id;
+  } table[] = {
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) {Name, Type, Values, Predefined::Id},
+#include "megalith/Sema/Builtins.def"
+  };
+  for (const auto &[name, type, values, id] : table)
+    if (name == e.text)
+      return make(Expr::Request, typeNamed(type), e.loc, {}, id,
+                  values == Any           ? Range()
+                  : values == NotNegative ? Range{0, INT32_MAX}
+                                          : Range{0, values == Slots ? slots() : mostPositions()});
+  return nullptr;
+}
+
+ExprRef Checker::readLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope) {
+  scope.locally->all[local.index].used = true;
+  if (std::holds_alternative<Broken>(local.binding))
+    return nullptr;
+  if (const ExprRef *of = local.alias())
+    return *of;
+  if (const auto *kept = std::get_if<InField>(&local.binding))
+    return readField(kept->field, scope.flows.at(kept->field), e.loc);
+  if (std::holds_alternative<Tree>(local.binding)) {
+    diags.report(Diag::TypeMismatch, e.loc, fmt::format("`{}`", e.text), "`.rows` or `.parents` of it", "a tree");
+    return nullptr;
+  }
+  const auto &value = std::get<Value>(local.binding);
+  auto v = make(Expr::LocalRead, value.type, e.loc, {}, Place{local.index, e.text}, value.range);
+  v->pieces = value.pieces;
+  if (value.constant)
+    v->args.push_back(value.constant);
   return v;
 }
 
-ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
-  llvm::StringRef text = e.text;
-  auto [head, rest] = text.split('.');
-  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.bad) {
-    scope.locally->all[it->second.index].used = true;
+ExprRef Checker::readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc) {
+  return make(Expr::FieldRead, flow.type, loc, {}, Name{name}, flow.range);
+}
+
+/// `t.rows`, of a local that has parts.
+ExprRef Checker::partOfLocal(const Scope::Local &local, const ast::Expr &e, Scope &scope) {
+  scope.locally->all[local.index].used = true;
+  const auto [head, rest] = llvm::StringRef(e.text).split('.');
+  const auto unknown = [&, head = head](const char *first, const char *second) -> ExprRef {
+    reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + first, head.str() + second});
+    return nullptr;
+  };
+  if (const auto *tree = std::get_if<Tree>(&local.binding)) {
+    if (rest != "rows" && rest != "parents")
+      return unknown(".rows", ".parents");
+    const bool rows = rest == "rows";
+    const ExprRef &part = rows ? tree->rows : tree->parents;
+    return make(Expr::LocalRead, part->type, e.loc, {}, Place{local.index + (rows ? 0 : 1), e.text}, part->range);
+  }
+  if (std::holds_alternative<Broken>(local.binding))
+    return nullptr;
+  const ExprRef &of = *local.alias();
+  if (of->type.elem == Elem::Logits)
+    return namedResult(of, rest, e);
+  return rest == "token" || rest == "prob" ? partOfTop(*of, rest, e.loc) : unknown(".token", ".prob");
+}
+
+/// A state or an output; null: it has none of that name, and nothing was said of it.
+ExprRef Checker::partOfPolicy(const CheckedPolicy &policy, const ast::Expr &e, const std::string &part) {
+  const auto is = [&](const auto &each) { return each.name == part; };
+  const auto state = llvm::find_if(policy.state, is);
+  const auto output = llvm::find_if(policy.outputs, is);
+  if (state == policy.state.end() && output == policy.outputs.end())
+    return nullptr;
+  used.insert(policy.name + "." + part);
+  return state != policy.state.end()
+             ? make(Expr::PolicyState, state->type, e.loc, {}, Name{policy.name, part})
+             : make(Expr::PolicyOutput, output->value->type, e.loc, {}, Name{policy.name, part}, output->value->range);
+}
+
+ExprRef Checker::checkPoolName(const ast::Expr &e, Scope &scope) {
+  if (scope.kind == Scope::Params) {
+    diags.report(Diag::NotConstant, e.loc, fmt::format("`{}`", e.text));
     return nullptr;
   }
-  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && !it->second.parts.empty()) {
-    const Scope::Local &tree = it->second;
-    scope.locally->all[tree.index].used = true;
-    for (size_t i = 0; i < tree.parts.size(); ++i)
-      if (rest == (i ? "parents" : "rows")) {
-        auto v = make(Expr::LocalRead, tree.parts[i]->type, e.loc);
-        v->index = tree.index + static_cast<int>(i);
-        v->name = e.text;
-        v->range = tree.parts[i]->range;
-        return v;
-      }
-    reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".rows", head.str() + ".parents"});
+  const auto [pool, member] = llvm::StringRef(e.text).split('.').second.split('.');
+  if (!isPool(pool.str())) {
+    // A missing pool is reported once, at the model.
+    if (!isModel(pool.str()) && firstUse(pool.str()))
+      reportUnknownPool(e.loc, pool.str());
     return nullptr;
   }
-  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.lazy) {
-    scope.locally->all[it->second.index].used = true;
-    return namedResult(it->second.lazy, rest, e);
-  }
-  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.top) {
-    scope.locally->all[it->second.index].used = true;
-    if (rest == "token" || rest == "prob")
-      return partOfTop(*it->second.top, rest, e.loc);
-    reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".token", head.str() + ".prob"});
-    return nullptr;
-  }
-  if (head == "kv") {
-    auto [pool, member] = rest.split('.');
-    if (scope.kind == Scope::Params) {
-      diags.report(Diag::NotConstant, e.loc, fmt::format("`{}`", e.text));
-      return nullptr;
-    }
-    if (!isPool(pool.str())) {
-      // A missing pool is reported once, at the model.
-      if (!isModel(pool.str()) && firstUse(pool.str()))
-        reportUnknownPool(e.loc, pool.str());
-      return nullptr;
-    }
-    struct Entry {
-      const char *name;
-      PoolName id;
-    };
-    static const Entry table[] = {
-#define POOL_NAME(Id, Name, Type, Text) {Name, PoolName::Id},
+  static const struct {
+    llvm::StringRef name, type;
+    PoolName id;
+  } table[] = {
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) {Name, Type, PoolName::Id},
 #include "megalith/Sema/Builtins.def"
-    };
-    std::vector<std::string> names;
-    for (const Entry &entry : table) {
-      const bool ofSlot = entry.id == PoolName::Len || entry.id == PoolName::Lag || entry.id == PoolName::Drafts;
-      if (!ofSlot || scope.kind == Scope::Stage)
-        names.push_back(fmt::format("kv.{}.{}", pool.str(), entry.name));
-      if (member != entry.name)
-        continue;
-      if (ofSlot && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
-        return nullptr;
-      auto v = make(Expr::Pool, Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
-      v->name = pool.str();
-      v->poolName = entry.id;
-      // Behind a call that commits, KV can be valid beyond the tokens.
-      v->range = {entry.id == PoolName::Lag ? -mostPositions() : 0, mostPositions()};
-      for (const CheckedPool &p : out.pools)
-        if (p.name == v->name && (entry.id == PoolName::Live || entry.id == PoolName::Pages))
-          v->range.hi = p.pages;
-      return v;
-    }
-    if (firstUse(e.text))
-      reportUnknown(Diag::UnknownName, e.loc, e.text, names);
-    return nullptr;
+  };
+  std::vector<std::string> names;
+  for (const auto &[name, type, id] : table) {
+    if (!ofSlot(id) || scope.kind == Scope::Stage)
+      names.push_back(fmt::format("kv.{}.{}", pool.str(), name.str()));
+    if (member != name)
+      continue;
+    if (ofSlot(id) && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
+      return nullptr;
+    // Behind a call that commits, KV can be valid beyond the tokens.
+    Range range{id == PoolName::Lag ? -mostPositions() : 0, mostPositions()};
+    for (const CheckedPool &p : out.pools)
+      if (pool == p.name && (id == PoolName::Live || id == PoolName::Pages))
+        range.hi = p.pages;
+    return make(Expr::Pool, typeNamed(type), e.loc, {}, PoolRead{pool.str(), id}, range);
   }
+  if (firstUse(e.text))
+    reportUnknown(Diag::UnknownName, e.loc, e.text, names);
+  return nullptr;
+}
+
+ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
+  const auto [head, rest] = llvm::StringRef(e.text).split('.');
+  if (auto it = scope.locals.find(head.str()); it != scope.locals.end()) {
+    const ExprRef *of = it->second.alias();
+    const bool parts = of && ((*of)->type.elem == Elem::Logits || (*of)->kind == Expr::TopParts);
+    if (const Binding &b = it->second.binding;
+        parts || std::holds_alternative<Tree>(b) || std::holds_alternative<Broken>(b))
+      return partOfLocal(it->second, e, scope);
+  }
+  if (head == "kv")
+    return checkPoolName(e, scope);
   if (head == "sampling" && scope.kind != Scope::Params) {
     std::vector<std::string> names;
     for (const char *name : settingNames) {
       names.push_back("sampling." + std::string(name));
-      if (rest != name)
-        continue;
-      auto v = make(Expr::Sampling, Type::scalar(rest == "top_k" ? Elem::I32 : Elem::F32), e.loc);
-      v->member = name;
-      if (rest == "top_k")
-        v->range = {0, INT32_MAX};
-      return v;
+      if (rest == name)
+        return rest == "top_k" ? make(Expr::Sampling, Type::scalar(Elem::I32), e.loc, {}, Name{name}, {0, INT32_MAX})
+                               : make(Expr::Sampling, Type::scalar(Elem::F32), e.loc, {}, Name{name});
     }
     reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;
   }
   if (isModel(head.str())) {
-    auto [word, key] = rest.split('.');
-    if (word == "config" && !key.empty()) {
+    if (const auto [word, key] = rest.split('.'); word == "config" && !key.empty()) {
       std::optional<double> number;
       for (const ModelFacts &f : facts)
         if (f.name == head && f.config)
@@ -495,34 +452,20 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
         diags.report(Diag::UnknownConfigKey, e.loc, head.str(), key.str());
         return nullptr;
       }
-      bool whole =
+      const bool whole =
           *number == static_cast<double>(static_cast<int64_t>(*number)) && *number >= INT32_MIN && *number <= INT32_MAX;
       return whole ? intConst(static_cast<int64_t>(*number), e.loc)
                    : fromConstant({Elem::F32, 0, static_cast<float>(*number)}, e.loc, false);
     }
   } else if (const CheckedPolicy *p = policy(head.str())) {
     used.insert(p->name);
-    used.insert(e.text);
+    if (ExprRef part = partOfPolicy(*p, e, rest.str()))
+      return part;
     std::vector<std::string> names;
-    for (const CheckedOutput &o : p->outputs) {
+    for (const CheckedOutput &o : p->outputs)
       names.push_back(p->name + "." + o.name);
-      if (rest != o.name)
-        continue;
-      auto v = make(Expr::PolicyOutput, o.value->type, e.loc);
-      v->name = p->name;
-      v->member = o.name;
-      v->range = o.value->range;
-      return v;
-    }
-    for (const CheckedField &f : p->state) {
+    for (const CheckedField &f : p->state)
       names.push_back(p->name + "." + f.name);
-      if (rest != f.name)
-        continue;
-      auto v = make(Expr::PolicyState, f.type, e.loc);
-      v->name = p->name;
-      v->member = f.name;
-      return v;
-    }
     if (!bad.count(rest.str()) && firstUse(e.text))
       reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;

@@ -21,7 +21,7 @@ ExprRef Checker::checkKept(const ast::Expr &e, const std::string &what, Scope &s
 }
 
 ExprRef Checker::passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope) {
-  if (!scope.call || scope.call->keepNone) {
+  if (!scope.call || callOf(*scope.call).keepNone) {
     diags.report(Diag::KeptNoPass, loc, reducer);
     diags.note("let it stand behind a call without `keep=none`, of any model");
     return nullptr;
@@ -31,15 +31,16 @@ ExprRef Checker::passForKept(const std::string &reducer, SourceLoc loc, const Sc
 
 /// Rows of two models stand in one field if they are of one length.
 bool Checker::checkKeptVocab(const CheckedField &field, const Expr &call) {
-  const auto [it, first] = keptOf.emplace(field.name, std::pair(call.name, call.loc));
+  const std::string &own = callOf(call).model;
+  const auto [it, first] = keptOf.emplace(field.name, std::pair(own, call.loc));
   const auto &[model, loc] = it->second;
   const auto vocab = [&](const std::string &name) {
     const auto known = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == name; });
     return known == facts.end() ? 0 : known->vocab;
   };
-  if (vocab(model) == vocab(call.name))
+  if (vocab(model) == vocab(own))
     return true;
-  diags.report(Diag::KeptVocab, call.loc, field.name, model, vocab(model), call.name, vocab(call.name));
+  diags.report(Diag::KeptVocab, call.loc, field.name, model, vocab(model), own, vocab(own));
   diags.note(loc, "it keeps rows of this call");
   return false;
 }
@@ -66,18 +67,19 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
   }
   const ExprRef call = rows->kind == Expr::LogitRows ? rows->args[0] : rows;
   const auto refuse = [&](const std::string &why) { diags.report(Diag::KeptRows, given.loc, f.name, why); };
-  if (call->keepNone) {
+  const std::shared_ptr<Reductions> &reductions = callOf(*call).reductions;
+  if (callOf(*call).keepNone) {
     diags.report(Diag::KeepNoneReduced, given.loc);
     return;
   }
-  if (!rows->member.empty())
-    return refuse(fmt::format("they are `{}`, and not the logits of the model", rows->member));
-  if (call->reductions->depth != scope.depth)
+  if (rows->kind == Expr::LogitRows && !rows->as<Bounds>().result.empty())
+    return refuse(fmt::format("they are `{}`, and not the logits of the model", rows->as<Bounds>().result));
+  if (reductions->depth != scope.depth)
     return refuse("they are kept in the pass of their call, so the assignment stands in the same block as the call");
   const auto reads = [&](const Reduction &r) { return r.kept == f.name || r.minus == f.name; };
-  if (!more && llvm::any_of(call->reductions->list, reads))
+  if (!more && llvm::any_of(reductions->list, reads))
     return refuse(fmt::format("a reducer of the same call reads `{}`", f.name));
-  if (llvm::any_of(call->reductions->list, [](const Reduction &other) { return !other.keep.empty(); }))
+  if (llvm::any_of(reductions->list, [](const Reduction &other) { return !other.keep.empty(); }))
     return refuse("some rows of this call are kept already");
   if (!checkKeptVocab(f, *call))
     return;
@@ -93,17 +95,16 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
     before = check(*e.args[0], scope);
     if (!before)
       return;
-    auto count = make(Expr::SeqLen, Type::scalar(Elem::I32), given.loc, {before});
-    count->range = {0, before->type.capacity};
-    r.with.emplace_back("at", count);
+    r.with.push_back(
+        {"at", make(Expr::SeqLen, Type::scalar(Elem::I32), given.loc, {before}, {}, {0, before->type.capacity})});
   } else {
     // Whatever was kept is overwritten in the pass.
     const auto &changes = scope.locally->changes;
-    if (std::find(changes.begin() + call->reductions->since, changes.end(), "." + f.name) != changes.end())
+    if (std::find(changes.begin() + reductions->since, changes.end(), "." + f.name) != changes.end())
       return refuse(fmt::format("`{}` was assigned between the call and here", f.name));
   }
-  for (const auto &[name, v] : r.with)
-    if (!knownAtCall(*v, *call->reductions,
+  for (const auto &[name, v, fromEnd] : r.with)
+    if (!knownAtCall(*v, *reductions,
                      name == "at" ? fmt::format("the length of `{}`", f.name) : fmt::format("`{}`", name), f.name,
                      scope))
       return;

@@ -21,10 +21,9 @@ ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::TypeMismatch, e.args[0]->loc, "the operand of `-`", "i32 or f32", a->type.str());
     return nullptr;
   }
-  auto v = make(Expr::Neg, a->type, e.loc, {a});
-  if (a->type.is(Elem::I32))
-    v->range = arithmetic(BinaryOp::Sub, Range::of(0), a->range);
-  return a->literal ? written(v) : v;
+  const auto v = make(Expr::Neg, a->type, e.loc, {a}, {},
+                      a->type.is(Elem::I32) ? arithmetic(BinaryOp::Sub, Range::of(0), a->range) : Range());
+  return isLiteral(*a) ? written(v) : v;
 }
 
 /// The number that an operation on written numbers is.
@@ -112,9 +111,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
     ExprRef b = expect(*e.args[1], Elem::Bool, what, inner);
     if (!a || !b)
       return nullptr;
-    auto v = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {a, b});
-    v->binary = op;
-    return v;
+    return make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {a, b}, op);
   }
   ExprRef a = value(*e.args[0], scope);
   if (!a && e.args[1]->kind == ast::Expr::Path && state(e.args[1]->text)) // `state == DECODE`
@@ -144,11 +141,9 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::UnboundedSequence, e.loc, fmt::format("both operands of `{}`", e.text));
     return nullptr;
   }
-  auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b});
-  v->binary = op;
-  if (arithmeticOp && elem == Elem::I32)
-    v->range = arithmetic(op, a->range, b->range);
-  return arithmeticOp && a->literal && b->literal ? written(v) : v;
+  const auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b}, op,
+                      arithmeticOp && elem == Elem::I32 ? arithmetic(op, a->range, b->range) : Range());
+  return arithmeticOp && isLiteral(*a) && isLiteral(*b) ? written(v) : v;
 }
 
 ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
@@ -176,8 +171,7 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
           noteCast((from ? b : a)->type, Elem::F32, *e.args[from]);
     return nullptr;
   }
-  auto v = make(Expr::Select, wider(a->type, b->type), e.loc, {c, a, b});
-  v->range = hull(a->range, b->range);
+  auto v = make(Expr::Select, wider(a->type, b->type), e.loc, {c, a, b}, {}, hull(a->range, b->range));
   return v->type.isScalar() ? v : together(v, a->pieces + b->pieces);
 }
 
@@ -202,9 +196,7 @@ static bool hasMinus(const ast::Expr &e) {
 ExprRef negated(const ExprRef &e) {
   if (e->kind == Expr::Neg)
     return e->args[0];
-  auto v = make(Expr::Neg, e->type, e->loc, {e});
-  v->range = arithmetic(BinaryOp::Sub, Range::of(0), e->range);
-  return v;
+  return make(Expr::Neg, e->type, e->loc, {e}, {}, arithmetic(BinaryOp::Sub, Range::of(0), e->range));
 }
 
 bool Checker::fromEnd(ExprRef &bound, const ast::Expr &e, bool isIndex) {
@@ -218,7 +210,7 @@ bool Checker::fromEnd(ExprRef &bound, const ast::Expr &e, bool isIndex) {
   if (c->intValue > 0 || (isIndex && c->intValue == 0))
     diags.report(Diag::FromEnd, e.loc, ast::written(e), c->intValue, isIndex ? "an index" : "a bound",
                  isIndex ? "below 0" : "at most 0");
-  bound = fromConstant(*c, bound->loc, bound->literal);
+  bound = fromConstant(*c, bound->loc, isLiteral(*bound));
   return true;
 }
 
@@ -248,15 +240,12 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
     if (const auto c = evaluate(*index); c && (counts ? -c->intValue > most : c->intValue >= most))
       diags.report(Diag::IndexOutside, e.args[1]->loc, c->intValue, ast::written(*e.args[0]),
                    base->kind == Expr::SeqConst || base->kind == Expr::SeqMake ? "" : "at most ", most);
-  auto v = make(Expr::SeqAt, base->type.item(), e.loc, {base, index});
-  v->range = base->range;
-  v->loFromEnd = counts;
-  return v;
+  return make(Expr::SeqAt, base->type.item(), e.loc, {base, index}, Bounds{counts}, base->range);
 }
 
 ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
   ExprRef base = check(*e.args[0], scope), lo, hi;
-  if (base && base->parts)
+  if (base && base->kind == Expr::TopParts)
     base = value(*e.args[0], scope); // an error
   if (base && base->type.elem == Elem::Logits)
     return checkLogitRows(base, e, scope);
@@ -293,10 +282,8 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
     if (lo && hi && !hiEnd)
       capacity = std::min(capacity, asLength(mostBetween(*lo, *hi)));
   }
-  auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
-  v->range = base->range;
-  v->loFromEnd = loEnd;
-  v->hiFromEnd = hiEnd;
+  auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi},
+                Bounds{loEnd, hiEnd}, base->range);
   v->pieces = base->pieces;
   return v;
 }
@@ -350,8 +337,7 @@ ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
     if (item->type.seq)
       type = Type::tableOf(count, std::max(type.table ? type.capacity : 0, item->type.capacity), type.elem);
   }
-  auto v = make(Expr::SeqMake, type, e.loc, items);
-  v->range = range;
+  auto v = make(Expr::SeqMake, type, e.loc, items, {}, range);
   if (!hasRoom(type, "this list", e.loc, v.get()))
     return nullptr;
   constexpr size_t ofPiece = 8; // elements of a list take less room than other pieces; a table is stored

@@ -76,45 +76,55 @@ static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Consta
   }
 }
 
+static std::optional<Constant> applied(Function f, const std::vector<Constant> &args) {
+  const auto real = [](float v) { return Constant{Elem::F32, 0, v}; };
+  const auto x = static_cast<float>(args[0].floatValue);
+  switch (f) {
+  case Function::Min:
+  case Function::Max: {
+    Constant best = args[0];
+    for (const Constant &c : args) {
+      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
+      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
+      if (f == Function::Min ? less : greater)
+        best = c;
+    }
+    return best;
+  }
+  case Function::Ratio:
+    return real(args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f);
+  case Function::Abs:
+    if (args[0].elem == Elem::I32)
+      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
+    return real(exactAbs(x));
+  case Function::Exp:
+    return real(exactExp(x));
+  case Function::Log:
+    return real(exactLog(x));
+  case Function::Sqrt:
+    return real(exactSqrt(x));
+  case Function::Pow:
+    return real(exactPow(x, static_cast<float>(args[1].floatValue)));
+  default:
+    return std::nullopt;
+  }
+}
+
 /// One step of a constant, without a look at what its type holds.
 static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
   switch (e.kind) {
   case Expr::Const:
-    return Constant{e.type.elem, e.intValue, e.floatValue};
+    return Constant{e.type.elem, e.as<Number>().intValue, e.as<Number>().floatValue};
   case Expr::Neg:
     return Constant{e.type.elem, -args[0].intValue, -args[0].floatValue};
   case Expr::Not:
     return Constant{Elem::Bool, !args[0].intValue, 0};
   case Expr::Binary:
-    return fold(e.binary, args[0], args[1]);
+    return fold(e.as<BinaryOp>(), args[0], args[1]);
   case Expr::Select:
     return args[0].intValue ? args[1] : args[2];
-  case Expr::MinMax: {
-    Constant best = args[0];
-    for (const Constant &c : args) {
-      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
-      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
-      if (e.function == Function::Min ? less : greater)
-        best = c;
-    }
-    return best;
-  }
-  case Expr::Ratio: {
-    float quotient =
-        args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f;
-    return Constant{Elem::F32, 0, quotient};
-  }
-  case Expr::Math: {
-    if (e.function == Function::Abs && args[0].elem == Elem::I32)
-      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
-    const auto x = static_cast<float>(args[0].floatValue);
-    const float y = e.function == Function::Exp    ? exactExp(x)
-                    : e.function == Function::Log  ? exactLog(x)
-                    : e.function == Function::Sqrt ? exactSqrt(x)
-                    : e.function == Function::Abs  ? exactAbs(x)
-                                                   : exactPow(x, static_cast<float>(args[1].floatValue));
-    return Constant{Elem::F32, 0, y};
-  }
+  case Expr::Math:
+    return applied(e.as<Function>(), args);
   case Expr::Cast:
     if (e.type.is(Elem::F32))
       return Constant{Elem::F32, 0, static_cast<float>(static_cast<int32_t>(args[0].intValue))};
@@ -133,7 +143,7 @@ static std::optional<Constant> element(const Expr &e) {
   const std::vector<ExprRef> &items = e.args[0]->args;
   if (!index)
     return std::nullopt;
-  const int64_t i = index->intValue + (e.loFromEnd ? static_cast<int64_t>(items.size()) : 0);
+  const int64_t i = index->intValue + (e.as<Bounds>().loFromEnd ? static_cast<int64_t>(items.size()) : 0);
   return i >= 0 && i < static_cast<int64_t>(items.size()) ? evaluate(*items[i]) : std::nullopt;
 }
 

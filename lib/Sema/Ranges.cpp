@@ -23,6 +23,19 @@ std::string elemName(Elem e) {
   return "";
 }
 
+std::optional<Elem> elemNamed(llvm::StringRef name) {
+  for (Elem e : {Elem::I32, Elem::F32, Elem::Bool, Elem::Token})
+    if (name == elemName(e))
+      return e;
+  return std::nullopt;
+}
+
+Type typeNamed(llvm::StringRef text) {
+  const bool seq = text.consume_back("[]");
+  const Elem elem = elemNamed(text).value_or(Elem::None);
+  return seq ? Type::sequence(Unbounded, elem) : Type::scalar(elem);
+}
+
 std::string Type::str() const {
   if (elem == Elem::None)
     return "[]";
@@ -71,20 +84,6 @@ Range arithmetic(BinaryOp op, Range a, Range b) {
   }
 }
 
-/// Whether both are the same value for sure, where nothing happens between them.
-static bool sameValue(const Expr &a, const Expr &b) {
-  if (a.kind != b.kind || a.args.size() != b.args.size() || a.name != b.name || a.member != b.member ||
-      a.index != b.index || a.intValue != b.intValue || a.floatValue != b.floatValue || a.ngram != b.ngram ||
-      a.matches != b.matches || a.binary != b.binary || a.predefined != b.predefined || a.poolName != b.poolName ||
-      a.function != b.function || a.loFromEnd != b.loFromEnd || a.hiFromEnd != b.hiFromEnd || !(a.type == b.type) ||
-      a.kind == Expr::ModelCall || a.kind == Expr::LogitRows)
-    return false;
-  for (size_t i = 0; i < a.args.size(); ++i)
-    if (a.args[i] != b.args[i] && (!a.args[i] || !b.args[i] || !sameValue(*a.args[i], *b.args[i])))
-      return false;
-  return true;
-}
-
 static bool hasEffect(const Expr &e) {
   return e.kind == Expr::Append || e.kind == Expr::ModelCall ||
          std::any_of(e.args.begin(), e.args.end(), [](const ExprRef &arg) { return arg && hasEffect(*arg); });
@@ -97,17 +96,17 @@ struct Sum {
   int64_t constant = 0;
 
   void add(const Expr &e, int64_t times) {
-    const bool sum = e.kind == Expr::Binary && (e.binary == BinaryOp::Add || e.binary == BinaryOp::Sub);
+    const bool sum = e.is(BinaryOp::Add) || e.is(BinaryOp::Sub);
     if (e.kind == Expr::Const) {
-      constant += times * e.intValue;
+      constant += times * e.as<Number>().intValue;
     } else if (e.kind == Expr::Neg) {
       add(*e.args[0], -times);
     } else if (sum) {
       add(*e.args[0], times);
-      add(*e.args[1], e.binary == BinaryOp::Sub ? -times : times);
+      add(*e.args[1], e.is(BinaryOp::Sub) ? -times : times);
     } else if (isShort()) {
       for (auto &[term, count] : terms)
-        if (sameValue(*term, e)) {
+        if (sameExpr(*term, e)) {
           count += times;
           return;
         }
@@ -154,8 +153,7 @@ static void addLength(Sum &sum, const ExprRef &e, std::vector<ExprRef> &made) {
   } else if (e->kind == Expr::SeqMake || e->kind == Expr::SeqConst) {
     sum.constant += e->type.length();
   } else {
-    auto length = make(Expr::SeqLen, Type::scalar(Elem::I32), e->loc, {e});
-    length->range = {0, e->type.length()};
+    const ExprRef length = make(Expr::SeqLen, Type::scalar(Elem::I32), e->loc, {e}, {}, {0, e->type.length()});
     made.push_back(length);
     sum.add(*length, 1);
   }
@@ -163,11 +161,11 @@ static void addLength(Sum &sum, const ExprRef &e, std::vector<ExprRef> &made) {
 
 /// As many elements as `high` - `low` at most: of a slice, of what is looked up, of a range. `low` may be null.
 static std::pair<ExprRef, ExprRef> boundsOf(const Expr &e) {
-  if (e.kind == Expr::SeqSlice && !e.loFromEnd && !e.hiFromEnd && e.args[2])
+  if (e.kind == Expr::SeqSlice && e.is(Bounds()) && e.args[2])
     return {e.args[1], e.args[2]};
-  if (e.kind == Expr::NgramLookup && !e.matches)
+  if (e.kind == Expr::NgramLookup && !e.as<Lookup>().matches)
     return {nullptr, e.args[1]};
-  if (e.kind == Expr::Over && e.function == Function::Map)
+  if (isMap(e))
     return {e.args[0], e.args[1]};
   return {};
 }
@@ -208,17 +206,18 @@ static void narrow(const Expr &e, Range range, Scope &scope) {
   Type *type = nullptr;
   Range *known = nullptr;
   if (of.kind == Expr::FieldRead) {
-    Scope::Flow &flow = scope.flows.emplace(of.name, Scope::Flow{of.type, of.range}).first->second;
+    Scope::Flow &flow = scope.flows.emplace(of.name(), Scope::Flow{of.type, of.range}).first->second;
     type = &flow.type;
     known = &flow.range;
   } else if (of.kind == Expr::LocalRead) {
+    const Place &place = of.as<Place>();
     for (auto &[name, local] : scope.locals)
-      if (local.index == of.index && name == of.name) {
-        type = &local.type;
-        known = &local.range;
+      if (auto *value = std::get_if<Value>(&local.binding); value && local.index == place.index && name == place.name) {
+        type = &value->type;
+        known = &value->range;
       }
   } else if (of.kind == Expr::BinderRead) {
-    known = &scope.binders[of.index].second;
+    known = &scope.binders[of.as<Place>().index].second;
   }
   if (&of == &e && known)
     *known = both;
@@ -231,7 +230,7 @@ void refine(const Expr &condition, bool holds, Scope &scope) {
     return refine(*condition.args[0], !holds, scope);
   if (condition.kind != Expr::Binary || hasEffect(condition))
     return;
-  BinaryOp op = condition.binary;
+  BinaryOp op = condition.as<BinaryOp>();
   const Expr &a = *condition.args[0], &b = *condition.args[1];
   if (op == (holds ? BinaryOp::And : BinaryOp::Or)) {
     refine(a, holds, scope);

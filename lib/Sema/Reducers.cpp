@@ -4,6 +4,7 @@
 // call's results: the call computes what is read of it, and nothing else. So what a reducer is given must be known
 // before the pass, though the reducer may stand far below its call.
 //===----------------------------------------------------------------------===//
+#include "Builtins.h"
 #include "Checker.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -12,17 +13,15 @@
 namespace megalith::sema {
 
 /// The call whose rows `e` is.
-static const ExprRef &callOf(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
+static const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
 
 bool sameExpr(const Expr &a, const Expr &b) {
-  const bool same = a.kind == b.kind && a.type == b.type && a.name == b.name && a.member == b.member &&
-                    a.intValue == b.intValue && a.floatValue == b.floatValue && a.index == b.index &&
-                    a.ngram == b.ngram && a.matches == b.matches && a.binary == b.binary &&
-                    a.predefined == b.predefined && a.poolName == b.poolName && a.function == b.function &&
-                    a.loFromEnd == b.loFromEnd && a.hiFromEnd == b.hiFromEnd && a.args.size() == b.args.size();
-  // An append or a call is another one each time.
-  if (!same || a.kind == Expr::Append || a.kind == Expr::ModelCall)
-    return same && &a == &b;
+  if (&a == &b)
+    return true;
+  // An append is another one each time.
+  if (a.kind != b.kind || a.type != b.type || a.data != b.data || a.args.size() != b.args.size() ||
+      a.kind == Expr::Append)
+    return false;
   for (size_t i = 0; i < a.args.size(); ++i)
     if (!a.args[i] != !b.args[i] || (a.args[i] && !sameExpr(*a.args[i], *b.args[i])))
       return false;
@@ -32,8 +31,9 @@ bool sameExpr(const Expr &a, const Expr &b) {
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
          a.keep == b.keep && a.with.size() == b.with.size() &&
-         std::equal(a.with.begin(), a.with.end(), b.with.begin(),
-                    [](const auto &x, const auto &y) { return x.first == y.first && sameExpr(*x.second, *y.second); });
+         std::equal(a.with.begin(), a.with.end(), b.with.begin(), [](const Operand &x, const Operand &y) {
+           return x.name == y.name && sameExpr(*x.value, *y.value);
+         });
 }
 
 bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
@@ -50,49 +50,50 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   };
   switch (e.kind) {
   case Expr::LocalRead:
-    if (static_cast<size_t>(e.index) >= call.locals)
-      return late(fmt::format("`{}` is assigned behind the call", e.name));
+    if (const Place &local = e.as<Place>(); static_cast<size_t>(local.index) >= call.locals)
+      return late(fmt::format("`{}` is assigned behind the call", local.name));
     break;
   case Expr::BinderRead:
     // One that is bound further inside is the argument's own.
-    if (static_cast<size_t>(e.index) >= call.binders && static_cast<size_t>(e.index) < scope.binders.size())
-      return late(fmt::format("`{}` differs from round to round", e.name));
+    if (const auto depth = static_cast<size_t>(e.as<Place>().index);
+        depth >= call.binders && depth < scope.binders.size())
+      return late(fmt::format("`{}` differs from round to round", e.as<Place>().name));
     break;
   case Expr::FieldRead:
-    if (!unchanged("." + e.name, fmt::format("`{}`", e.name)))
+    if (!unchanged("." + e.name(), fmt::format("`{}`", e.name())))
       return false;
     break;
   case Expr::Request:
-    if (e.predefined == Predefined::Tokens || e.predefined == Predefined::Last || e.predefined == Predefined::Budget ||
-        e.predefined == Predefined::Finished)
-      if (!unchanged("tokens", "what is appended"))
-        return false;
+    if ((e.is(Predefined::Tokens) || e.is(Predefined::Last) || e.is(Predefined::Budget) ||
+         e.is(Predefined::Finished)) &&
+        !unchanged("tokens", "what is appended"))
+      return false;
     break;
   case Expr::NgramLookup:
     if (!unchanged("tokens", "what is appended"))
       return false;
     break;
   case Expr::Pool:
-    if ((e.poolName == PoolName::Len || e.poolName == PoolName::Lag || e.poolName == PoolName::Drafts) &&
-        !unchanged("kv " + e.name, fmt::format("the pool of `{}`", e.name)))
-      return false;
-    if (e.poolName == PoolName::Lag && !unchanged("tokens", "what is appended"))
+    if (const auto &[pool, what] = e.as<PoolRead>();
+        (ofSlot(what) && !unchanged("kv " + pool, fmt::format("the pool of `{}`", pool))) ||
+        (what == PoolName::Lag && !unchanged("tokens", "what is appended")))
       return false;
     break;
   case Expr::PolicyState:
   case Expr::PolicyOutput:
-    if (!unchanged("policy " + e.name, fmt::format("`{}.{}`", e.name, e.member)))
+    if (!unchanged("policy " + e.name(), fmt::format("`{}.{}`", e.name(), e.as<Name>().member)))
       return false;
-    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name) : nullptr)
+    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name()) : nullptr)
       for (const CheckedOutput &o : p->outputs)
-        if (o.name == e.member && o.value && !knownAtCall(*o.value, call, what, function, scope))
+        if (o.name == e.as<Name>().member && o.value && !knownAtCall(*o.value, call, what, function, scope))
           return false;
     break;
   case Expr::Append:
   case Expr::ModelCall:
     return late("it has an effect");
   case Expr::Reduced:
-    if (e.args[0]->reductions->since >= call.since)
+  case Expr::TopParts:
+    if (callOf(e).reductions->since >= call.since)
       return late("it is a result of that pass, or of a later one");
     return true;
   default:
@@ -100,16 +101,6 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   }
   return llvm::all_of(e.args,
                       [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
-}
-
-bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope) {
-  if (!arg)
-    return true;
-  ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
-  if (!v || !checkSetting(*v, name, into.name))
-    return false;
-  into.with.emplace_back(name, v);
-  return true;
 }
 
 /// A setting is one that a request may have, as far as it is known here.
@@ -141,24 +132,23 @@ static ExprRef rowBound(const ExprRef &bound, bool fromEnd) {
     return bound;
   const ExprRef most = intConst(INT32_MAX, bound->loc);
   if (bound->kind == Expr::Const)
-    return bound->intValue < 0 ? bound : most; // 0 from the end is behind all rows
-  auto positive = make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)});
-  positive->binary = BinaryOp::Lt;
-  auto v = make(Expr::Select, bound->type, bound->loc, {positive, bound, most});
-  v->range = {bound->range.lo, INT32_MAX};
-  v->hiFromEnd = true; // it is one that counts from the end
-  return v;
+    return bound->as<Number>().intValue < 0 ? bound : most; // 0 from the end is behind all rows
+  const ExprRef negative =
+      make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)}, BinaryOp::Lt);
+  return make(Expr::Select, bound->type, bound->loc, {negative, bound, most}, {}, {bound->range.lo, INT32_MAX});
 }
 
 void takeRowBounds(const Expr &rows, Reduction &into) {
   for (int side : {0, 1})
-    if (const ExprRef &bound = rows.args[side + 1])
-      into.with.emplace_back(side ? "last" : "first", rowBound(bound, side ? rows.hiFromEnd : rows.loFromEnd));
+    if (const ExprRef &bound = rows.args[side + 1]) {
+      const bool fromEnd = side ? rows.as<Bounds>().hiFromEnd : rows.as<Bounds>().loFromEnd;
+      into.with.push_back({side ? "last" : "first", rowBound(bound, fromEnd), fromEnd});
+    }
 }
 
-/// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
-bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope) {
-  const ast::Expr *all = args[first];
+/// `sampling`, or the settings by name.
+bool Checker::takeSettings(const Arguments &args, Reduction &into) {
+  const ast::Expr *all = args.writtenFor("sampling");
   if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
     diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
                  "`sampling`, the request's settings; write others by name: `temperature=0.7`");
@@ -167,32 +157,30 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
     return false;
   }
   bool good = true;
-  for (size_t i = 0; i < std::size(settingNames); ++i) {
-    const char *name = settingNames[i];
+  for (const char *name : settingNames) {
     const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
-    const ast::Expr *own = args[args.size() - std::size(settingNames) + i];
-    if (own) {
-      good &= takeOperand(own, name, elem, into, scope);
+    if (const ExprRef own = args.valueOf(name)) {
+      good &= checkSetting(*own, name, into.name);
+      into.with.push_back({name, own});
     } else if (all) {
-      auto v = make(Expr::Sampling, Type::scalar(elem), all->loc);
-      v->member = name;
-      into.with.emplace_back(name, v);
+      into.with.push_back({name, make(Expr::Sampling, Type::scalar(elem), all->loc, {}, Name{name})});
     }
   }
   return good;
 }
 
-ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                              Scope &scope) {
-  ExprRef logits = check(*args[0], scope);
+ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
+  const Function f = args.of.id;
+  const ast::Expr &e = args.call, &read = *args.written[0];
+  ExprRef logits = check(read, scope);
   if (!logits)
     return nullptr;
   const bool kept = logits->type.elem == Elem::Kept;
   if (logits->type.elem != Elem::Logits && !kept) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
+    diags.report(Diag::TypeMismatch, read.loc, fmt::format("the argument of {}", args.of.quoted),
                  "the logits of a model call", logits->type.str());
     if (f == Function::ArgMax && logits->type.seq)
-      noteRange(e.text, *args[0]);
+      noteRange(e.text, read);
     return nullptr;
   }
   if (kept && f == Function::ArgMax) { // the field has them
@@ -200,106 +188,72 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     tokens->type.elem = Elem::Token;
     return tokens;
   }
-  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callOf(logits);
+  const ExprRef call = kept ? passForKept(e.text, read.loc, scope) : callIn(logits);
   if (!call)
     return nullptr;
-  if (call->keepNone) {
-    diags.report(Diag::KeepNoneReduced, args[0]->loc);
+  if (callOf(*call).keepNone) {
+    diags.report(Diag::KeepNoneReduced, read.loc);
     return nullptr;
   }
+  // No effects: they would happen before the pass.
+  Scope inner = scope;
+  inner.noCalls = inner.noEffects = "what a reducer is given";
+  bool good = take(args, inner);
   Reduction r;
   r.name = e.text;
-  r.of = logits->kind == Expr::LogitRows ? logits->member : "";
   r.loc = e.loc;
+  r.n = args.count;
   int64_t rows = logits->type.capacity;
-  bool good = true;
   // What it reads, then what it is given, in the order of the IR's operands.
   if (kept) {
     rows = std::min(rows, call->type.capacity);
     const ExprRef field = logits->kind == Expr::SeqSlice ? logits->args[0] : logits;
-    r.kept = field->name;
+    r.kept = field->name();
     if (logits->kind == Expr::SeqSlice)
       takeRowBounds(*logits, r);
-    r.with.emplace_back("kept", field);
+    r.with.push_back({"kept", field});
   }
-  if (logits->kind == Expr::LogitRows)
+  if (logits->kind == Expr::LogitRows) {
+    r.of = logits->as<Bounds>().result;
     takeRowBounds(*logits, r);
-  // No effects: they would happen before the pass.
-  Scope inner = scope;
-  inner.noCalls = inner.noEffects = "what a reducer is given";
-  const auto count = [&](const ast::Expr *arg) {
-    ExprRef n = expect(*arg, Elem::I32, fmt::format("argument `n` of `{}`", e.text), inner);
-    const auto c = n ? constant(*n, fmt::format("argument `n` of `{}`", e.text)) : std::nullopt;
-    if (c && (c->intValue < 1 || c->intValue > 64))
-      diags.report(Diag::BadArgument, arg->loc, "n", e.text, fmt::format("from 1 to 64, is {}", c->intValue));
-    else if (c)
-      r.n = c->intValue;
-    return r.n > 0;
-  };
-  Elem elem = Elem::F32;
-  switch (f) {
-  case Function::ArgMax:
-    elem = Elem::Token;
-    break;
-  case Function::Sample:
-    elem = Elem::Token;
-    good &= takeSettings(args, 1, r, inner);
-    good &= takeOperand(args[2], "noise", Elem::I32, r, inner);
-    good &= takeOperand(args[3], "ahead", Elem::I32, r, inner);
-    good &= !args[4] || count(args[4]);
-    if (args[5]) {
-      const ExprRef field = checkKept(*args[5], "argument `minus` of `sample`", inner);
-      good &= field && passForKept(e.text, args[5]->loc, scope);
-      if (field) {
-        r.minus = field->name;
-        r.with.emplace_back("minus", field);
-      }
-    }
-    break;
-  case Function::Prob: {
-    ExprRef tokens = value(*args[1], inner);
-    if (tokens && !(tokens->type.seq && tokens->type.elem == Elem::Token)) {
-      diags.report(Diag::TypeMismatch, args[1]->loc, "argument `tokens` of `prob`", "a sequence of tokens",
-                   tokens->type.str());
-      tokens = nullptr;
-    }
-    good &= tokens != nullptr;
-    if (tokens) {
-      rows = std::min(rows, tokens->type.capacity);
-      r.with.emplace_back("tokens", tokens);
-    }
-    good &= takeSettings(args, 2, r, inner);
-    break;
   }
-  case Function::TopK:
-    elem = Elem::Token;
-    good &= count(args[1]);
-    good &= takeSettings(args, 2, r, inner);
-    break;
-  default:
-    good &= takeSettings(args, 1, r, inner);
+  const auto give = [&](const char *name) {
+    if (const ExprRef v = args.valueOf(name))
+      r.with.push_back({name, v});
+  };
+  give("tokens");
+  if (const ExprRef tokens = args.valueOf("tokens"))
+    rows = std::min(rows, tokens->type.capacity);
+  good &= takeSettings(args, r);
+  give("noise");
+  give("ahead");
+  if (const ast::Expr *minus = args.writtenFor("minus")) {
+    const ExprRef field = checkKept(*minus, "argument `minus` of `sample`", inner);
+    good &= field && passForKept(e.text, minus->loc, scope);
+    if (field) {
+      r.minus = field->name();
+      r.with.push_back({"minus", field});
+    }
   }
   if (!good)
     return nullptr;
-  for (const auto &[name, v] : r.with)
-    if (!knownAtCall(*v, *call->reductions, fmt::format("`{}`", name), e.text, scope))
+  for (const Operand &given : r.with)
+    if (!knownAtCall(*given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;
+  const Elem elem = f == Function::TopK ? Elem::Token : typeNamed(args.of.result).elem;
   r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
   if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
     return nullptr;
   if (f != Function::TopK)
     return reducedBy(std::move(r), call, e.loc);
   // One of its two parts is computed where somebody reads it.
-  auto both = make(Expr::Reduced, r.type, e.loc, {call});
-  both->parts = std::make_shared<Reduction>(std::move(r));
-  return both;
+  return make(Expr::TopParts, r.type, e.loc, {call}, std::make_shared<const Reduction>(r));
 }
 
 ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
-  std::vector<Reduction> &list = call->reductions->list;
+  std::vector<Reduction> &list = callOf(*call).reductions->list;
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
-  auto v = make(Expr::Reduced, r.type, loc, {call});
-  v->index = static_cast<int>(first - list.begin());
+  const auto v = make(Expr::Reduced, r.type, loc, {call}, Result{static_cast<int>(first - list.begin())});
   if (first == list.end() && !looksAhead)
     list.push_back(std::move(r));
   return v;
@@ -307,7 +261,7 @@ ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
 
 /// `t.token` or `t.prob`, where `t: top_k(...)`.
 ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc) {
-  Reduction r = *top.parts;
+  Reduction r = *top.as<Parts>();
   if (name == "prob") {
     r.part = "prob";
     r.type.elem = Elem::F32;
@@ -317,12 +271,12 @@ ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc)
 
 /// `r.h1` of a call `r`: all rows of another result of its model.
 ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
-  const ExprRef &call = callOf(rows);
+  const ExprRef &call = callIn(rows);
   if (name == "logits" && rows->kind != Expr::LogitRows)
     return rows;
-  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == call->name; });
+  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == callOf(*call).model; });
   if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
-    diags.report(Diag::UnknownResult, e.loc, call->name, name.str());
+    diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
     if (of->results.empty())
       diags.note("its model file names none: it has no `results`");
     else
@@ -334,14 +288,13 @@ ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const as
                  fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
     return nullptr;
   }
-  auto v = make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr});
-  v->member = name.str();
-  return v;
+  return make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr}, Bounds{.result = name.str()});
 }
 
 /// Some rows of a call: `l[a:b]`.
 ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
-  const bool named = base->kind == Expr::LogitRows && !base->member.empty() && !base->args[1] && !base->args[2];
+  const bool named =
+      base->kind == Expr::LogitRows && !base->as<Bounds>().result.empty() && !base->args[1] && !base->args[2];
   if (base->kind == Expr::LogitRows && !named) {
     diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
     return nullptr;
@@ -366,28 +319,8 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
     if (lo && hi && !hiEnd)
       capacity = std::min(capacity, mostBetween(*lo, *hi));
   }
-  auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callOf(base), lo, hi});
-  if (named)
-    v->member = base->member;
-  v->loFromEnd = loEnd;
-  v->hiFromEnd = hiEnd;
-  return v;
-}
-
-ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
-  if (scope.kind == Scope::Params) {
-    diags.report(Diag::NotConstant, e.loc, "`uniform`");
-    return nullptr;
-  }
-  const char *names[] = {"position", "lane", "noise"};
-  std::vector<ExprRef> values;
-  for (size_t i = 0; i < 3; ++i) {
-    values.push_back(args[i] ? expect(*args[i], Elem::I32, fmt::format("argument `{}` of `uniform`", names[i]), scope)
-                             : intConst(0, e.loc));
-    if (!values.back())
-      return nullptr;
-  }
-  return make(Expr::Uniform, Type::scalar(Elem::F32), e.loc, values);
+  return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
+              Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
 }
 
 } // namespace megalith::sema

@@ -226,12 +226,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     return false;
   };
   auto add = [&](Stmt::Kind kind, std::string name, ExprRef v) {
-    Stmt s;
-    s.kind = kind;
-    s.name = std::move(name);
-    s.values.push_back(std::move(v));
-    s.loc = stmt.loc;
-    into.push_back(std::move(s));
+    into.push_back({.kind = kind, .name = std::move(name), .values = {std::move(v)}, .loc = stmt.loc});
   };
   switch (stmt.kind) {
   case ast::Stmt::Assign:
@@ -247,7 +242,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     const bool call = v->kind == Expr::ModelCall;
     if (v->kind == Expr::LogitRows)
       diags.report(Diag::LogitsUnused, v->loc);
-    else if (call && !v->keepNone)
+    else if (call && !v->as<Call>().keepNone)
       diags.report(Diag::LogitsUnused, v->loc);
     else if (!call && v->kind != Expr::Append)
       diags.report(Diag::NoEffect, v->loc);
@@ -382,280 +377,6 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   reportUnknown(Diag::UnknownName, stmt.target.loc, text, commands);
 }
 
-static bool readsField(const Expr &e, const std::string &name) {
-  return (e.kind == Expr::FieldRead && e.name == name) ||
-         llvm::any_of(e.args, [&](const ExprRef &arg) { return arg && readsField(*arg, name); });
-}
-
-void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
-  SourceLoc loc = stmt.values[0]->loc;
-  v = convert(adopt(v, f.type), f.type.elem);
-  if (!v->type.sameShape(f.type) || v->type.elem != f.type.elem) {
-    diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
-    noteNoTokens(*v, f.type.elem);
-    if (v->type.seq == f.type.seq && v->type.table == f.type.table)
-      noteCast(v->type, f.type.elem, *stmt.values[0]);
-    return;
-  }
-  const char *unit = f.type.elem == Elem::Token ? "token" : f.type.elem == Elem::Kept ? "row" : "element";
-  const bool rows = f.type.table && v->type.rows > f.type.rows;
-  if (rows || v->type.capacity > f.type.capacity) {
-    const int64_t holds = rows ? f.type.rows : f.type.capacity, has = rows ? v->type.rows : v->type.capacity;
-    diags.report(Diag::DraftWindow, loc, f.name,
-                 plural(holds, rows ? "row" : unit) + (f.type.table && !rows ? " a row" : ""),
-                 has >= Unbounded ? "any number of them" : std::to_string(has));
-    if (const bool follows = scope.flows.count(f.name); scope.loops > 0 && !follows && readsField(*v, f.name))
-      diags.note(fmt::format("`{0}` may be full here: behind `- {0}: '[]'` in front of the loop, in the same stage and "
-                             "behind the last call, its length is followed",
-                             f.name));
-    else
-      noteBound(*v);
-    diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
-                                   "declare it below `request:`"
-                                 : "declared here");
-    if (looksAhead)
-      flowsTo(f.name, *v, scope);
-    else
-      scope.flows.erase(f.name);
-    return;
-  }
-  flowsTo(f.name, *v, scope);
-  Stmt s;
-  s.kind = Stmt::SetField;
-  s.name = f.name;
-  s.values.push_back(v);
-  s.loc = stmt.target.loc;
-  into.push_back(std::move(s));
-}
-
-void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
-  const std::string &text = stmt.target.text;
-  CheckedField *f = field(text);
-  if (v && v->type.elem == Elem::None && !f) { // its type is that of another value
-    scope.flows[text] = {v->type, {}};
-    Stmt s;
-    s.kind = Stmt::SetField;
-    s.name = text;
-    s.values.push_back(v);
-    s.loc = stmt.target.loc;
-    into.push_back(std::move(s));
-    return;
-  }
-  name.typed = true;
-  if (v && !hasRoom(v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc, v.get()))
-    v = nullptr;
-  if (!v) {
-    if (!f)
-      bad.insert(text);
-    return;
-  }
-  if (!f) {
-    CheckedField fresh;
-    fresh.name = text;
-    fresh.type = v->type;
-    fresh.init.elem = v->type.elem;
-    fresh.inferred = true;
-    fresh.loc = stmt.target.loc;
-    out.fields.push_back(fresh);
-    f = &out.fields.back();
-  }
-  assignField(*f, stmt, v, into, scope);
-}
-
-/// Whether nothing but constants is in it.
-static bool isConstantList(const Expr &e) {
-  if (e.kind != Expr::SeqMake && e.kind != Expr::SeqConst && e.kind != Expr::SeqConcat)
-    return false;
-  return llvm::all_of(e.args, [](const ExprRef &item) { return item->kind == Expr::Const || isConstantList(*item); });
-}
-
-/// What a bare name stands for, where it stands for logits.
-static ExprRef lazyValueOf(const ast::Expr &e, const Scope &scope) {
-  const auto it = e.kind == ast::Expr::Path ? scope.locals.find(e.text) : scope.locals.end();
-  return it == scope.locals.end() ? nullptr : it->second.lazy;
-}
-
-bool Checker::namesState(const ast::Expr &e) const {
-  if (e.kind == ast::Expr::Conditional)
-    return namesState(*e.args[0]) || (e.args.size() > 2 && e.args[2] && namesState(*e.args[2]));
-  return e.kind == ast::Expr::Path && llvm::any_of(out.states, [&](const CheckedState &s) { return s.name == e.text; });
-}
-
-void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  const std::string &name = stmt.target.text;
-  SourceLoc loc = stmt.target.loc;
-  if (!oneValue(stmt))
-    return;
-  if (scope.kind == Scope::Policy) {
-    for (const CheckedField &f : scope.policy->state) {
-      if (f.name != name)
-        continue;
-      ExprRef v = expect(*stmt.values[0], f.type.elem, fmt::format("the value of `{}`", name), scope);
-      if (!v)
-        return;
-      Stmt s;
-      s.kind = Stmt::SetPolicyState;
-      s.name = name;
-      s.values.push_back(v);
-      s.loc = loc;
-      into.push_back(std::move(s));
-      return;
-    }
-    if (llvm::is_contained(scope.policy->observeArgs, name)) {
-      diags.report(Diag::CannotAssign, loc, name, "an argument of `observe`");
-      return;
-    }
-  }
-  if (llvm::any_of(scope.binders, [&](const auto &binder) { return binder.first == name; })) {
-    diags.report(Diag::CannotAssign, loc, name, "the variable of a `for` around it");
-    return;
-  }
-  auto it = declared.find(name);
-  bool isField = it != declared.end() && it->second == "a field";
-  if (name == "goto" && it == declared.end() && namesState(*stmt.values[0])) {
-    diags.report(Diag::EffectNotAllowed, loc, "`goto`", "a list of statements");
-    diags.note("a stage has one `goto:`, below its `do:`, with conditions: `goto: A if c else B`");
-    return;
-  }
-  if (bad.count(name) && !isField && !inferred.count(name)) { // its declaration had an error
-    check(*stmt.values[0], scope);
-    return;
-  }
-  if (it != declared.end() && (!isField || scope.kind == Scope::Policy)) {
-    diags.report(Diag::CannotAssign, loc, name, it->second);
-    return;
-  }
-  bool reserved = false, predefined = false;
-#define WORD(Word) reserved |= name == Word;
-#define FUNCTION(Id, Name, Params, Result, Text) reserved |= name == Name;
-#define PREDEFINED(Id, Name, Type, Text) predefined |= name == Name;
-#include "megalith/Sema/Builtins.def"
-  if (reserved || predefined) {
-    if (predefined)
-      diags.report(Diag::CannotAssign, loc, name, "a predefined name");
-    else
-      diags.report(Diag::ReservedName, loc, name, "a local");
-    unknown.insert(name); // its uses stay silent
-    check(*stmt.values[0], scope);
-    return;
-  }
-
-  if (CheckedField *f = isField ? field(name) : nullptr; f && f->type.elem == Elem::Kept)
-    return assignKept(*f, stmt, into, scope);
-  ExprRef v = check(*stmt.values[0], scope);
-  if (v && v->type.elem == Elem::Kept)
-    v = value(*stmt.values[0], scope); // an error
-  auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
-  bool logits = v && v->type.elem == Elem::Logits;
-  if (logits) {
-    const bool none = v->kind == Expr::ModelCall && v->keepNone, stored = isField || inferredField != inferred.end();
-    if (none)
-      diags.report(Diag::KeepNoneReduced, v->loc);
-    else if (stored)
-      diags.report(Diag::LogitsUse, v->loc);
-    else if (changing.count(&stmt))
-      diags.report(Diag::LogitsUse, v->loc);
-    if (none || stored || changing.count(&stmt))
-      v = nullptr;
-  }
-  if (v && v->parts && (isField || inferredField != inferred.end() || changing.count(&stmt)))
-    v = value(*stmt.values[0], scope); // an error: it can only be named
-  if (isField || inferredField != inferred.end())
-    scope.locally->changes.push_back("." + name);
-  if (isField) {
-    CheckedField *f = field(name);
-    if (v && f)
-      assignField(*f, stmt, v, into, scope);
-    return;
-  }
-  if (inferredField != inferred.end())
-    return assignInferred(inferredField->second, stmt, v, into, scope);
-
-  if (auto outer = scope.locals.find(name); outer != scope.locals.end() && outer->second.depth < scope.depth) {
-    if (scope.kind == Scope::Policy)
-      diags.report(Diag::LocalInIf, loc, name);
-    else if (!outer->second.bad)
-      changeLocal(outer->second.variable, stmt, v, into, scope);
-    return;
-  }
-  Scope::Local local;
-  local.index = scope.locally->all.size();
-  local.depth = scope.depth;
-  local.bad = !v;
-  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append, false, v});
-  const auto set = [&](const std::string &text, int index, const ExprRef &value) {
-    Stmt s;
-    s.kind = Stmt::SetLocal;
-    s.name = text;
-    s.index = index;
-    s.values.push_back(value);
-    s.loc = loc;
-    into.push_back(std::move(s));
-  };
-  if (v && v->type.elem == Elem::Logits) {
-    // A name for rows, which reducers read. A call runs here, even where they stand below.
-    local.type = v->type;
-    local.lazy = v;
-    if (v->kind == Expr::ModelCall && v != lazyValueOf(*stmt.values[0], scope)) {
-      Stmt s;
-      s.kind = Stmt::Effect;
-      s.values.push_back(v);
-      s.loc = loc;
-      into.push_back(std::move(s));
-    }
-  } else if (v && changing.count(&stmt)) {
-    local.variable = newVariable(name, scope);
-    variables[local.variable] = {Type::sequence(0, Elem::None), loc, name};
-    changeLocal(local.variable, stmt, v, into, scope);
-    local.bad = !scope.flows.count(local.variable);
-  } else if (v && v->parts) {
-    local.type = v->type;
-    local.top = v;
-    const ExprRef &of = v->args[0];
-    const bool named = llvm::any_of(scope.locals, [&](const auto &other) {
-      const ExprRef &rows = other.second.lazy;
-      return rows && (rows == of || (rows->kind == Expr::LogitRows && rows->args[0] == of));
-    });
-    if (!named) { // the call runs here
-      Stmt s;
-      s.kind = Stmt::Effect;
-      s.values.push_back(of);
-      s.loc = loc;
-      into.push_back(std::move(s));
-    }
-  } else if (v && v->kind == Expr::TreePart) {
-    auto parents = std::make_shared<Expr>(*v);
-    parents->index = 1;
-    parents->type.elem = Elem::I32;
-    parents->range = {-1, v->type.capacity - 1};
-    local.parts = {v, parents};
-    scope.locally->all.push_back({stmt.target, false, false, /*used=*/true});
-    set(name + ".rows", local.index, v);
-    set(name + ".parents", local.index + 1, parents);
-  } else if (v) {
-    local.type = v->type;
-    local.range = v->range;
-    local.pieces = v->pieces;
-    if (isConstantList(*v))
-      local.list = v;
-    else if (const auto c = v->type.is(Elem::I32) ? evaluate(*v) : std::nullopt)
-      local.constant = fromConstant(*c, v->loc, /*literal=*/false);
-    set(name, local.index, v);
-    // Constants that a condition or an index picks may be tokens, too: a second value, which lasts where it is read.
-    const ExprRef tokens = !local.list && !local.constant && v->type.elem == Elem::I32 ? convert(v, Elem::Token) : v;
-    if (scope.kind == Scope::Stage && tokens->type.elem == Elem::Token && v->type.elem == Elem::I32) {
-      auto twin = make(Expr::LocalRead, tokens->type, loc);
-      twin->index = static_cast<int>(scope.locally->all.size());
-      twin->name = name;
-      twin->pieces = tokens->pieces;
-      scope.locally->all.push_back({stmt.target, false, false, /*used=*/true, tokens});
-      set(name, twin->index, tokens);
-      local.constant = twin;
-    }
-  }
-  scope.locals[name] = local;
-}
-
 void Checker::checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope) {
   if (e.kind == ast::Expr::Path) {
     if (!state(e.text))
@@ -665,11 +386,8 @@ void Checker::checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, 
   }
   // The parser lets only names and conditionals through.
   ExprRef condition = expect(*e.args[1], Elem::Bool, "the condition of `goto`", scope);
-  if (condition && guard) {
-    auto both = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {guard, condition});
-    both->binary = BinaryOp::And;
-    condition = both;
-  }
+  if (condition && guard)
+    condition = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {guard, condition}, BinaryOp::And);
   checkGoto(*e.args[0], condition, stage, scope);
   checkGoto(*e.args[2], guard, stage, scope);
 }

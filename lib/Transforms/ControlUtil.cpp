@@ -31,24 +31,10 @@ public:
   }
 
 private:
-  /// Whether `op` may go when its results are unused. `seq.at` can fault; `results`,
-  /// `stream`, `map` and `repeat` stand for more than their values.
+  /// Whether `op` may go when its results are unused.
   static bool removable(const Operation &op) {
-    switch (op.op) {
-    case Op::Append:
-    case Op::Call:
-    case Op::Results:
-    case Op::SeqAt:
-    case Op::KvAppend:
-    case Op::Repeat:
-    case Op::Stream:
-    case Op::Map:
+    if (hasTrait(op.op, Trait::Changes | Trait::Stays) || op.results.empty())
       return false;
-    default:
-      break;
-    }
-    if (op.op != Op::Choose && !isOverRange(op.op))
-      return !op.results.empty();
     bool all = true;
     for (const Region &region : op.regions)
       walk(region, [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });

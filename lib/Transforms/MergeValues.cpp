@@ -55,7 +55,7 @@ private:
 
   /// Two appends append twice.
   static bool isMergeable(const Operation &op) {
-    return op.results.size() == 1 && op.regions.empty() && op.op != Op::Append;
+    return op.results.size() == 1 && op.regions.empty() && !hasTrait(op.op, Trait::Changes);
   }
 
   void replaceOperands(Operation &op) {

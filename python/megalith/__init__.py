@@ -21,6 +21,7 @@ from . import text
 from ._core import fault_text
 from ._core import version as _version
 from ._errors import Error, Message, Note
+from ._events import End, Event, Logprob, SessionTrace
 from ._kernel import Kernel, Result, Results
 from ._program import (
     Binary,
@@ -36,7 +37,8 @@ from ._program import (
     state_diagram,
 )
 from ._requests import Request
-from ._session import AsyncGeneration, End, Event, Generation, Logprob, Session, SessionTrace
+from ._session import Session
+from ._streams import AsyncGeneration, Generation
 
 __version__: str = _version()
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from . import _core
 from ._errors import Message
 from ._requests import Request, byte_encode, dict_of, number_of
-
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -126,10 +125,13 @@ class Kernel:
 
         Other threads run meanwhile; one batch of a program runs at a time. Ctrl-C ends the batch where it is.
         """
-        batch = [
-            dict_of(Request.of(request), str(number), self._inputs, self._encode, self._encode)
-            for number, request in enumerate(requests)
-        ]
+        batch = []
+        for number, each in enumerate(requests):
+            request = Request.of(each)
+            for name in ("logprobs", "prompt_logprobs"):
+                if getattr(request, name) is not None:
+                    raise TypeError(f"`{name}` is for sessions: a batch gives whole rows with `logits=True`")
+            batch.append(dict_of(request, str(number), self._inputs, self._encode, self._encode))
         options = {
             "logits": logits,
             "trace": trace,

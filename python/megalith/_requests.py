@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
-from typing import Any, Union
+from typing import Any, TypedDict, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,11 @@ Encode = Callable[[Union[str, bytes]], Tokens]
 
 @dataclass
 class Request:
-    """One request of a batch."""
+    """One request, of a batch or of a session."""
 
     prompt: Prompt
-    max_new_tokens: int
-    """The budget."""
+    max_new_tokens: int | None
+    """The budget. None, in a session: as many as it takes."""
     id: str | int | None = None
     """Unique in a batch. Without it, the request's number as a text."""
     eos: Ends | None = None
@@ -43,7 +43,7 @@ class Request:
     min_p: float = 0.0
     seed: int | None = None
     """Of random numbers. Without it, a hash of the id."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] | None = None
     """Values of the pipeline's inputs, by name."""
     arrives: tuple[int, int] | Mapping[str, int] | None = None
     """When the kernel gets to know of it: `{"tick": N}`, `{"ms": N}` or the pair of both. Batches only."""
@@ -51,6 +51,11 @@ class Request:
     """When it is taken back."""
     deadline_ms: int = 0
     """So long after its arrival it ends; 0: never."""
+    logprobs: int | None = None
+    """The events tell of each token its logprob, and so many of the likeliest ones, up to 20. Sessions with `logit_lines`
+    only."""
+    prompt_logprobs: int | None = None
+    """The same of the tokens of the prompt. With `max_new_tokens=0` nothing else is told."""
     _place: tuple[int, int] = field(default=(0, 0), repr=False)
 
     @staticmethod
@@ -73,6 +78,33 @@ class Request:
             if name not in known:
                 raise TypeError(f"a request has no `{name}`")
         return Request(**members)
+
+
+class RequestMembers(TypedDict, total=False):
+    """Members of `Request` that may stand by name beside its prompt and budget."""
+
+    id: str | int | None
+    eos: Ends | None
+    stop: Sequence[str | bytes | Tokens]
+    priority: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+    inputs: Mapping[str, Any] | None
+    deadline_ms: int
+    logprobs: int | None
+    prompt_logprobs: int | None
+
+
+def request_of(prompt: Prompt | Request, max_new_tokens: int | None, members: RequestMembers) -> Request:
+    """Of the arguments of `Session.submit` and the like."""
+    if not isinstance(prompt, Request):
+        return Request(prompt, max_new_tokens, **members)
+    if max_new_tokens is not None or members:
+        raise TypeError("a megalith.Request has its members, and takes no other ones")
+    return prompt
 
 
 def tokens_of(value: Tokens, what: str = "tokens") -> npt.NDArray[np.int32]:

@@ -8,10 +8,21 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from conftest import DEMO
 
 TEMPLATE = """{% for m in messages %}{% if m.role == "tool" %}{{ raise_exception("no tools") }}{% endif %}{{ m.content }}{% endfor %}"""
+
+
+LONG = "And God said "  # 1500 tokens take seconds
+
+
+def wait_for(what):
+    end = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 class Served:

@@ -139,6 +139,8 @@ def test_files_of_requests(program, kernel, tmp_path):
         ({"prompt": [1], "max_new_tokens": 1, "what": 2}, TypeError, "no `what`"),
         ({"prompt": [1], "max_new_tokens": 1, "id": 1.5}, TypeError, "`id`"),
         ({"prompt": [1], "max_new_tokens": 1, "arrives": {"day": 1}}, TypeError, "arrives"),
+        ({"prompt": [1], "max_new_tokens": None}, TypeError, "max_new_tokens"),
+        ({"prompt": [1], "max_new_tokens": 1, "logprobs": 2}, TypeError, "`logprobs` is for sessions"),
         (7, TypeError, "a request is"),
     ],
 )

@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import megalith
@@ -19,27 +18,19 @@ import numpy as np
 import pytest
 import uvicorn
 from conftest import DEMO, PROMPTS
-from megalith._session import Event
+from megalith._events import Event
 from megalith._templates import Templates
 from megalith.serve import _connections
 from megalith.serve._app import Answer, Facts, make_app
 from megalith.serve._cli import _bind, _NoPlace, _token_bytes, main, make_parser
 from megalith.serve._connections import Connection, Gate
 from megalith.serve._engine import Engine
-from megalith.serve._log import MOST_LINES, Log
 from megalith.serve._fields import read_json
+from megalith.serve._log import MOST_LINES, Log
 from megalith.serve._protocol import ApiError, Limits
-from megalith.serve._requests import read_job
 from megalith.serve._reader import AT_ONCE, Reader, Recipe
-from serving import TEMPLATE, Served
-
-
-def wait_for(what):
-    end = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
+from megalith.serve._requests import read_job
+from serving import TEMPLATE, Served, wait_for
 
 # ===----------------------------------------------------------------------===#
 # Long bodies

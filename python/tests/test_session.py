@@ -1,6 +1,7 @@
 """Sessions: events, iterators, asyncio, many at once, how they end."""
 
 import asyncio
+import dataclasses
 import gc
 import json
 import queue
@@ -15,6 +16,7 @@ import megalith
 import numpy as np
 import pytest
 from conftest import DEMO, PROMPTS
+from megalith._requests import RequestMembers
 
 # ===----------------------------------------------------------------------===#
 # On the reference executor
@@ -160,10 +162,8 @@ def test_a_loop_that_is_left_cancels(session):
     assert next(generation) >= 0
     del generation
     gc.collect()
-    for _ in range(300):
-        if session.stats()["ended"].get("cancelled") == 1:
-            break
-        time.sleep(0.1)
+    while session.stats()["ended"].get("cancelled") != 1:
+        time.sleep(0.01)
     assert session.stats()["ended"] == {"cancelled": 1}
 
 
@@ -256,6 +256,26 @@ def test_what_can_never_run_is_refused_at_once(session):
     assert session.submit([65], 1) == 0
 
 
+def test_a_request_is_one(session, expected):
+    request = megalith.Request(PROMPTS[0], 12)
+    assert list(session.generate(request)) == expected[PROMPTS[0]]
+    assert session.submit(request, user="mine") == 1
+    with pytest.raises(TypeError, match="takes no other ones"):
+        session.submit(request, seed=3)
+    with pytest.raises(TypeError, match="`arrives` is for batches"):
+        session.submit(megalith.Request(PROMPTS[0], 12, arrives={"tick": 3}))
+    with pytest.raises(TypeError, match="temprature"):
+        session.submit(PROMPTS[0], 12, temprature=0.5)
+
+
+def test_members_by_name_are_those_of_a_request():
+    by_name = {"prompt", "max_new_tokens", *RequestMembers.__annotations__}
+    members = {each.name: each.type for each in dataclasses.fields(megalith.Request) if each.name[0] != "_"}
+    assert by_name == set(members) - {"arrives", "cancelled"}
+    for name, kind in RequestMembers.__annotations__.items():
+        assert kind.__forward_arg__ == members[name]
+
+
 def test_without_a_budget_there_is_all_the_room(kernel):
     with kernel.session(max_tokens=40) as session:
         assert session.options["max_tokens"] == 40
@@ -300,7 +320,7 @@ def run_script(script, interrupt=False):
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=600)
     return out, error, process.returncode
 
 
@@ -315,8 +335,8 @@ def run_script(script, interrupt=False):
 )
 def test_ctrl_c_works_while_waiting(wait):
     script = f"""
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     {wait}
 except KeyboardInterrupt:
     print("interrupted", flush=True)

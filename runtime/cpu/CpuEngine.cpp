@@ -243,24 +243,6 @@ Failure CpuEngine::makeRandom(const runtime::LoadOptions &how) {
   return std::nullopt;
 }
 
-/// The image of these requests: that of the last run when they are the same.
-Failure CpuEngine::prepare(const std::vector<Request> &requests, const runtime::RunOptions &options) {
-  if (image) {
-    runtime::RunOptions last = image->options();
-    last.delaySeed = options.delaySeed;
-    if (last == options && image->requests() == requests) {
-      image->params.delaySeed = options.delaySeed;
-      return std::nullopt;
-    }
-  }
-  auto built = LaunchImage::build(info, requests, options);
-  if (!built)
-    return built.error;
-  image.emplace(std::move(*built.value));
-  placed = false;
-  return std::nullopt;
-}
-
 char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   Initial initial = Initial::Zero;
   if (!buffer.image.empty())
@@ -281,30 +263,58 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   return entry->second;
 }
 
-void CpuEngine::bindAll(LaunchImage &of, const std::vector<char *> &kept, bool checked, bool again) {
+Failure CpuEngine::prepare(const std::vector<Request> &requests, const runtime::RunOptions &options, bool checked,
+                           const runtime::LiveTable *live, char **rings) {
+  // First, since the pool is what may not fit: the image lists its pages.
+  std::vector<char *> kept;
+  for (const LaunchBuffer &buffer : lasting)
+    kept.push_back(place(buffer, checked));
+  const auto isLast = [&] { // the image of the last run is that of this one
+    if (!placed || live || image->ringLayout())
+      return false;
+    runtime::RunOptions last = image->options();
+    last.delaySeed = options.delaySeed;
+    return last == options && image->requests() == requests;
+  };
+  const bool again = isLast();
+  if (!again) {
+    placed = false;
+    auto built = LaunchImage::build(info, requests, options, live);
+    if (!built)
+      return built.error;
+    image.emplace(std::move(*built.value));
+  }
+  if (live) {
+    *rings = place({"rings", SIZE_MAX, image->ringLayout()->bytes, LaunchBuffer::Zero}, checked);
+    image->bindRings(*rings);
+  }
+  abi::HostParams &params = image->params;
+  params.delaySeed = options.delaySeed;
   for (size_t m = 0; m < info.models.size(); ++m) {
-    of.params.models[m].weights = fixed.models[m].weights;
-    of.params.models[m].stream = fixed.models[m].stream;
+    params.models[m].weights = fixed.models[m].weights;
+    params.models[m].stream = fixed.models[m].stream;
   }
   for (size_t i = 0; i < kept.size(); ++i)
-    lasting[i].bind(of.params, kept[i]);
-  for (LaunchBuffer &buffer : of.buffers) {
+    lasting[i].bind(params, kept[i]);
+  for (LaunchBuffer &buffer : image->buffers) {
     if (again && buffer.kind == LaunchBuffer::Const)
       continue;
     buffer.result = place(buffer, checked);
-    buffer.bind(of.params, buffer.result);
+    buffer.bind(params, buffer.result);
   }
+  placed = true;
+  return std::nullopt;
 }
 
-void CpuEngine::renew(const abi::HostParams &params) {
-  for (const size_t member : runtime::renewedMembers) {
-    char *memory = nullptr;
-    std::memcpy(&memory, reinterpret_cast<const char *>(&params) + member, sizeof(memory));
-    executor.reset(memory, Initial::Zero);
-  }
-}
-
-LaunchResult CpuEngine::launch(const abi::HostParams &params, const LaunchOptions &how) {
+LaunchResult CpuEngine::launch(const LaunchOptions &how) {
+  const abi::HostParams &params = image->params;
+  if (image->renews()) // of the last launch
+    for (const size_t member : runtime::renewedMembers) {
+      char *memory = nullptr;
+      std::memcpy(&memory, reinterpret_cast<const char *>(&params) + member, sizeof(memory));
+      executor.reset(memory, Initial::Zero);
+    }
+  bind(executor.host()); // another engine of this shared object may have bound its own
   return executor.launch(
       {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
       how, [&params, models = info.models.size(), kernel = runKernel] {
@@ -320,14 +330,8 @@ Outcome<CpuOutcome> CpuEngine::run(const std::vector<Request> &requests, const r
 
 Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, const runtime::RunOptions &options,
                                          LaunchOptions how) {
-  // First, since the pool is what may not fit: the image lists its pages.
-  std::vector<char *> kept;
-  for (const LaunchBuffer &buffer : lasting)
-    kept.push_back(place(buffer, how.check));
-  if (Failure failure = prepare(requests, options))
+  if (Failure failure = prepare(requests, options, how.check))
     return *failure;
-  bindAll(*image, kept, how.check, placed);
-  placed = true;
   const abi::HostParams &params = image->params;
   if (!how.progress) {
     const volatile abi::Stats *stats = params.stats;
@@ -352,15 +356,12 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
       }
       return false;
     };
-  bind(executor.host()); // another engine of this shared object may have bound its own
   auto begin = std::chrono::steady_clock::now();
   LaunchResult launch;
   int64_t launches = 0;
   do {
     const HostRange range(HostStep::Launch);
-    if (launches > 0 && image->renews())
-      renew(params);
-    launch = this->launch(params, how);
+    launch = this->launch(how);
     ++launches;
   } while (!launch.finding && !launch.interrupted && image->unfinished());
   const double ms = millisecondsSince(begin);

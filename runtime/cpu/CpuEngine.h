@@ -87,14 +87,14 @@ private:
                            const Bring &bring);
   /// One launch of `megalith_fill`: elements `first` to `first + elements`.
   runtime::Failure fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how);
-  runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options);
+  /// Makes the image of these requests, or of a table for some, and gives all its buffers their first content. `rings`:
+  /// where those of a live session are.
+  runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options, bool checked,
+                           const runtime::LiveTable *live = nullptr, char **rings = nullptr);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
-  /// The same of all buffers of an image, and the weights; those that last have been placed as `kept`.
-  void bindAll(runtime::LaunchImage &of, const std::vector<char *> &kept, bool checked, bool again);
-  /// Zeros in the buffers of renewedMembers.
-  void renew(const abi::HostParams &params);
-  LaunchResult launch(const abi::HostParams &params, const LaunchOptions &how);
+  /// One launch of the image, which begins where the last one ended.
+  LaunchResult launch(const LaunchOptions &how);
   friend class CpuLive;
 
   /// First, so that it is closed last.
@@ -111,9 +111,9 @@ private:
   Executor executor;
   abi::HostParams fixed = {}; ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
-  std::optional<runtime::LaunchImage> image;            ///< of the last run
+  std::optional<runtime::LaunchImage> image;            ///< of the last run, or of the live session that goes on
   std::vector<char> ones;                               ///< what LaunchBuffer::Ones starts as
-  bool placed = false;                                  ///< its constants lie in memory
+  bool placed = false;                                  ///< all of it lies in memory
   std::map<std::pair<size_t, size_t>, char *> memories; ///< by member of LaunchParams and size
   double loadTime = 0;
   runtime::WeightBytes bytes;

@@ -19,15 +19,21 @@ constexpr uint64_t kMostIdleSteps = 20'000'000;
 /// Launches go on a thread of their own.
 class CpuLive : public LiveRun {
 public:
-  CpuLive(CpuEngine &engine, LaunchImage image, const runtime::LiveTable &table, LaunchOptions how)
-      : engine(engine), image(std::move(image)), how(std::move(how)) {
-    ringLayout = runtime::RingLayout::of(engine.info, table);
+  CpuLive(CpuEngine &engine, char *rings, LaunchOptions given)
+      : engine(engine), image(*engine.image), how(std::move(given)), memory(rings) {
+    if (!how.live)
+      how.progress = [stats = image.params.stats, rings = reinterpret_cast<const abi::HostRings *>(memory)] {
+        const auto word = [](const unsigned &at) { return *static_cast<const volatile unsigned *>(&at); };
+        return static_cast<uint64_t>(stats->ticks + stats->rows) + word(rings->ordersPut) + word(rings->newsRead) +
+               word(rings->stops) + word(rings->launchesEnded);
+      };
   }
   ~CpuLive() override {
     if (running.valid())
       running.wait();
   }
   const runtime::Manifest &manifest() const override { return engine.info; }
+  const runtime::RingLayout &layout() const override { return *image.ringLayout(); }
   char *rings() override { return memory; }
   size_t deviceBytes() const override {
     size_t bytes = 0;
@@ -37,12 +43,7 @@ public:
   }
 
   runtime::Failure launch() override {
-    if (running.valid() && image.renews())
-      engine.renew(image.params);
-    running = std::async(std::launch::async, [this] {
-      engine.bind(engine.executor.host());
-      return engine.launch(image.params, how);
-    });
+    running = std::async(std::launch::async, [this] { return engine.launch(how); });
     return std::nullopt;
   }
 
@@ -73,27 +74,10 @@ public:
     return std::nullopt;
   }
 
-  void bind() {
-    std::vector<char *> kept;
-    for (const LaunchBuffer &buffer : engine.lasting)
-      kept.push_back(engine.place(buffer, how.check));
-    memory = engine.place({"rings", SIZE_MAX, ringLayout.bytes, LaunchBuffer::Zero}, how.check);
-    image.bindRings(memory);
-    engine.bindAll(image, kept, how.check, false);
-    if (!how.live)
-      how.progress = [stats = image.params.stats, rings = reinterpret_cast<const abi::HostRings *>(memory)] {
-        const auto word = [](const unsigned &at) { return *static_cast<const volatile unsigned *>(&at); };
-        return static_cast<uint64_t>(stats->ticks + stats->rows) + word(rings->ordersPut) + word(rings->newsRead) +
-               word(rings->stops) + word(rings->launchesEnded);
-      };
-    engine.image.reset(); // another run's buffers may have been ours
-    engine.placed = false;
-  }
-
   CpuEngine &engine;
-  LaunchImage image;
+  const LaunchImage &image; ///< the engine's
   LaunchOptions how;
-  char *memory = nullptr;
+  char *const memory; ///< of the rings
   std::shared_future<LaunchResult> running;
 };
 
@@ -104,9 +88,10 @@ Outcome<std::unique_ptr<LiveRun>> CpuEngine::openLive(const runtime::LiveTable &
   return runtime::withinMemory([&]() -> Outcome<std::unique_ptr<LiveRun>> {
     how.live = !how.outside;
     how.maxIdleSteps = how.live ? 0 : kMostIdleSteps; // a host of the process may be silent for as long as it likes
-    auto live = std::make_unique<CpuLive>(*this, LaunchImage::buildLive(info, table, options), table, std::move(how));
-    live->bind();
-    return std::unique_ptr<LiveRun>(std::move(live));
+    char *rings = nullptr;
+    if (runtime::Failure failure = prepare({}, options, how.check, &table, &rings))
+      return *failure;
+    return std::unique_ptr<LiveRun>(std::make_unique<CpuLive>(*this, rings, std::move(how)));
   });
 }
 

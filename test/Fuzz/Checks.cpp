@@ -141,7 +141,7 @@ void checkMessages(Diagnostics &diags, bool failed) {
   }
 }
 
-void checkError(const CheckpointError &error, std::string_view text) {
+void checkError(const FileError &error, std::string_view text) {
   if (error.kind.empty() || error.message.empty() || error.file.empty())
     finding(
         fmt::format("an error that lacks its kind, text or file: [{}] {}: {}", error.kind, error.file, error.message));

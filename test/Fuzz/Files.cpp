@@ -1,9 +1,9 @@
 //===- Files.cpp - targets that read files beside the programs ------------===//
 #include "Fuzz.h"
-#include "megalith/Checkpoint/Requests.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/Jit/KernelCache.h"
+#include "megalith/Requests/Requests.h"
+#include "megalith/Requests/Trace.h"
 #include "runtime/Manifest.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/FormatVariadic.h"

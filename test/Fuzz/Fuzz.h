@@ -7,9 +7,9 @@
 #ifndef MEGALITH_TEST_FUZZ_FUZZ_H
 #define MEGALITH_TEST_FUZZ_FUZZ_H
 
-#include "megalith/Checkpoint/Result.h"
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
+#include "megalith/Os/Result.h"
+#include "megalith/Requests/Trace.h"
 #include <string>
 #include <string_view>
 
@@ -32,7 +32,7 @@ std::string writeScratch(const std::string &name, std::string_view bytes);
 void checkMessages(Diagnostics &diags, bool failed);
 
 /// The same of an error of the Checkpoint library in the file `text`.
-void checkError(const CheckpointError &error, std::string_view text);
+void checkError(const FileError &error, std::string_view text);
 
 /// Whether one of this kind was reported: `ir-invalid`.
 bool hasError(const Diagnostics &diags, const char *kind);

@@ -19,16 +19,16 @@ namespace {
 
 /// What the language, the IR and the files know by name.
 constexpr const char *words[] = {
-#define PREDEFINED(Id, Name, Type, Text) Name,
-#define POOL_NAME(Id, Name, Type, Text) "kv.target." Name,
-#define FUNCTION(Id, Name, Params, Result, Text) Name,
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) Name,
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) "kv.target." Name,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Name,
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) Name,
 #define WORD(Word) Word,
 #include "megalith/Sema/Builtins.def"
 #define ELEMENTWISE(Id, Name, Arity) Name,
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) Name,
 #include "megalith/Sema/ModelFunctions.def"
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) Mnemonic,
+#define OP(Enum, Mnemonic, ...) Mnemonic,
 #include "megalith/IR/Ops.def"
 #define PASS(Function, Name, Text) Name,
 #include "megalith/Transforms/Passes.def"

@@ -4,9 +4,9 @@
 // Its trace must differ from that of the kernel without a fault, with which the reference executor agrees. The faults
 // stand in headers of the control unit alone, so that the tensor unit is compiled once.
 //===----------------------------------------------------------------------===//
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Reference/Executor.h"
+#include "megalith/Requests/Trace.h"
 #include "runtime/cpu/CpuEngine.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"

@@ -1,11 +1,11 @@
 #include "CheckPipeline.h"
 #include "megalith/Checkpoint/BFloat16.h"
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Inputs.h"
 #include "megalith/IR/Text.h"
 #include "megalith/Jit/HostCompiler.h"
+#include "megalith/Requests/Trace.h"
 #include "megalith/Transforms/Passes.h"
 #include "runtime/cpu/CpuEngine.h"
 #include <array>

@@ -72,7 +72,7 @@ def main():
         tool = pathlib.Path(folder) / "reduce_rows"
         subprocess.run(["c++", "-std=c++20", "-O2", "-ffp-contract=off", f"-I{root}/include", f"-I{root}",
                         "-DFMT_HEADER_ONLY", f"{root}/tools/acceptance/reduce_rows.cpp",
-                        f"{root}/lib/Checkpoint/Reduce.cpp", "-o", tool], check=True)
+                        f"{root}/lib/Reference/Reduce.cpp", "-o", tool], check=True)
         out = subprocess.run([tool], input=data, stdout=subprocess.PIPE, check=True).stdout
     values = []
     for number, (settings, _, logits) in enumerate(rows):

@@ -4,7 +4,7 @@
 // min_p, u32 seed, and its logits in f32. Standard output: of each row, without draws i32 count and the tokens of S;
 // else how often each token was drawn at positions 0, 1, ...
 //===----------------------------------------------------------------------===//
-#include "megalith/Checkpoint/Reduce.h"
+#include "megalith/Reference/Reduce.h"
 #include <cstdio>
 #include <cstdlib>
 

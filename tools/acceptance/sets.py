@@ -20,7 +20,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 def build(folder):
     out = pathlib.Path(folder) / "reduce_rows"
     subprocess.run(["c++", "-std=c++20", "-O2", "-ffp-contract=off", f"-I{root}/include", f"-I{root}", "-DFMT_HEADER_ONLY",
-                    f"{root}/tools/acceptance/reduce_rows.cpp", f"{root}/lib/Checkpoint/Reduce.cpp", "-o", out], check=True)
+                    f"{root}/tools/acceptance/reduce_rows.cpp", f"{root}/lib/Reference/Reduce.cpp", "-o", out], check=True)
     return out
 
 

@@ -15,48 +15,7 @@ constexpr int64_t kStampTicks = 17;
 /// Of a run that feeds prompts: with these, whose decode ticks may be all of it.
 int64_t stampTicks(const BenchCommand &command) { return kStampTicks + (command.prefill ? command.tokens : 0); }
 
-bool badOption(Diagnostics &diags, const std::string &option, const std::string &why) {
-  diags.report(Diag::BadOption, {}, option, why);
-  return false;
-}
-
 int64_t most(const std::vector<int64_t> &numbers) { return *std::max_element(numbers.begin(), numbers.end()); }
-
-std::vector<NamedFile> outputsOf(const BenchCommand &command) {
-  return {{"--csv", command.csvFile}, {"--plot", command.plotFile}, {"--timeline", command.timelineFile}};
-}
-
-bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
-  const struct {
-    const char *option;
-    std::vector<int64_t> values;
-    int64_t limit;
-  } numbers[] = {{"--context", command.contexts, 1 << 28},
-                 {"--batch", command.batches, 1 << 16},
-                 {"--tokens", {command.tokens}, 1 << 24},
-                 {"--repeats", {command.repeats}, 1000}};
-  for (const auto &entry : numbers)
-    for (int64_t value : entry.values)
-      if (value < 1 || value > entry.limit)
-        return badOption(diags, fmt::format("{} {}", entry.option, value),
-                         fmt::format("expected a number from 1 to {}", entry.limit));
-  if (command.cpu && command.control == Control::Graph)
-    return badOption(diags, "--control=graph", "only `--device=cuda` has CUDA graphs");
-  if (command.cpu && !command.plotFile.empty())
-    return badOption(diags, "--plot", "the CPU executor has no times; a plot needs a GPU");
-  if (!command.timelineFile.empty() && command.contexts.size() * command.batches.size() > 1)
-    return badOption(diags, "--timeline", "it shows one tick; give one context and one batch");
-  if (command.prefill && (command.phases || !command.timelineFile.empty()) && llvm::is_contained(command.contexts, 1))
-    return badOption(diags, "--context 1",
-                     "`--prefill` shows the ticks that feed all but the last token of the prompts, and there are none");
-  for (const std::string &setting : command.compile.plan)
-    if (llvm::StringRef(setting).starts_with("stamps="))
-      return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
-  std::vector<NamedFile> inputs = {{"FILE", command.compile.file}};
-  for (const auto &[name, path] : command.configs)
-    inputs.push_back({"--config", path});
-  return checkOutputs(outputsOf(command), inputs, diags);
-}
 
 /// The program, with room for the largest combination. nullopt after an error.
 std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diags) {
@@ -85,7 +44,7 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
     return std::nullopt;
   }
   // Of a session all slots can be taken.
-  tools::makeRoom(*program, command.live ? program->param("slots").value_or(batch) : batch, positions);
+  tools::makeRoom(*program, !command.live.parts.empty() ? program->param("slots").value_or(batch) : batch, positions);
   return std::move(*program);
 }
 
@@ -94,13 +53,11 @@ public:
   Bench(const BenchCommand &command, Diagnostics &diags) : command(command), diags(diags) {}
 
   bool run() {
-    if (!checkOptions(command, diags))
-      return false;
     auto program = compileFor(command, diags);
-    if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags) || !findDevice())
+    if (!program || !checkOutputs(command.files(Value::Output), filesRead(*program), diags) || !findDevice())
       return false;
     reportAccepted(*program, diags);
-    if (command.live)
+    if (!command.live.parts.empty())
       return benchLive(command, *program, diags);
     subject.shape = shapeName(program->configFile());
     subject.accepted = program->accepted();
@@ -273,6 +230,6 @@ private:
 
 } // namespace
 
-bool benchCommand(const BenchCommand &command, Diagnostics &diags) { return Bench(command, diags).run(); }
+bool bench(const BenchCommand &command, Diagnostics &diags) { return Bench(command, diags).run(); }
 
 } // namespace megalith::tool

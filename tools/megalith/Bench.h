@@ -2,12 +2,47 @@
 #ifndef MEGALITH_TOOLS_BENCH_H
 #define MEGALITH_TOOLS_BENCH_H
 
-#include "Options.h"
+#include "ProgramCommand.h"
 #include "megalith/Tools.h"
 
 namespace megalith::tool {
 
 using tools::BenchKernel;
+
+class BenchCommand : public ProgramCommand {
+public:
+  BenchCommand();
+
+  /// The name of a model, or "", and its config.json, or the directory of it.
+  std::vector<std::pair<std::string, std::string>> configs;
+  std::vector<int64_t> contexts, batches; ///< every combination of them
+  int64_t tokens = 64, repeats = 5;
+  bool prefill = false; ///< feed the contexts, in place of finding their K and V in the pool
+  bool cpu = false;     ///< on the CPU executor, without times
+  Control control = Control::Resident;
+  int64_t ticksPerLaunch = 0;
+  bool wholeKernel = false;
+  bool phases = false, json = false;
+  std::string timelineFile, csvFile, plotFile;
+  /// Of live sessions.
+  struct Live {
+    std::vector<std::string> parts; ///< `speed`, `first-token`, ...; with some, these are measured and nothing else
+    int64_t shortest = 64, longest = 512; ///< prompts
+    std::vector<double> loads, rates;     ///< of what can be served; requests per second
+    int64_t requests = 400;               ///< of each open loop
+    uint32_t seed = 0;                    ///< of their arrivals
+    bool busy = false;                    ///< each once more with all cores busy
+    double idleSeconds = 5;
+  } live;
+
+private:
+  std::vector<int64_t> prompts;
+
+  void addLive();
+  bool runProgram(Diagnostics &diags) override;
+  bool checkLive(Diagnostics &diags);
+  bool check(Diagnostics &diags) const;
+};
 
 /// The decode ticks of a run: from the first at whose begin every prompt is fed up to its
 /// last token, to the end of the run.
@@ -71,6 +106,8 @@ std::string formatTableLine(const BenchPoint &point, bool prompts);
 std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed);
 std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const BenchSubject &subject);
 
+/// Measures what the command asks for.
+bool bench(const BenchCommand &command, Diagnostics &diags);
 /// What `--live` asks for. `program` has room for it.
 bool benchLive(const BenchCommand &command, const Program &program, Diagnostics &diags);
 

@@ -134,7 +134,7 @@ std::optional<double> wattsFor(double seconds) {
   return all.empty() ? std::nullopt : std::optional(median(all));
 }
 
-Json number(const std::optional<double> &value) { return value ? Json(significant(*value)) : Json(); }
+Json orNull(const std::optional<double> &value) { return value ? Json(significant(*value)) : Json(); }
 Json spread(const Values &values) {
   const auto all = tools::percentilesOf(values);
   if (!all)
@@ -153,7 +153,7 @@ std::string shown(const Values &values, int digits) {
 class LiveBench {
 public:
   LiveBench(const BenchCommand &command, const Program &program, const Kernel &kernel, Diagnostics &diags)
-      : command(command), live(*command.live), program(program), kernel(kernel), diags(diags),
+      : command(command), live(command.live), program(program), kernel(kernel), diags(diags),
         timed(kernel.device() == Device::Cuda) {}
 
   bool run() {
@@ -293,9 +293,9 @@ private:
             {{"batch", batch},
              {"prompt", live.shortest},
              {"tokens", command.tokens},
-             {"run_tokens_per_s", number(middle(alone))},
-             {"session_tokens_per_s", number(middle(inSession))},
-             {"ratio", number(middle(ratios))},
+             {"run_tokens_per_s", orNull(middle(alone))},
+             {"session_tokens_per_s", orNull(middle(inSession))},
+             {"ratio", orNull(middle(ratios))},
              {"news", visible.seen.size()},
              {"seen_us", spread(visible.seen)},
              {"returned_us", spread(visible.returned)}},
@@ -366,7 +366,7 @@ private:
     print("first-token",
           {{"prompt", live.shortest},
            {"requests", requests},
-           {"prefill_ms", number(prefill)},
+           {"prefill_ms", orNull(prefill)},
            {"prefill_spread_ms", spread(prefills)},
            {"asleep_ms", spread(asleep->returned)},
            {"asleep_told_ms", spread(asleep->told)},
@@ -433,8 +433,8 @@ private:
     const double seconds = (end - begin) * 1e-3, served = double(count) / seconds;
     print("open-loop",
           {{"server", "megalith"},
-           {"load", number(load)},
-           {"rate", number(rate > 0 ? std::optional(rate) : std::nullopt)},
+           {"load", orNull(load)},
+           {"rate", orNull(rate > 0 ? std::optional(rate) : std::nullopt)},
            {"busy", busy},
            {"slots", program.param("slots").value_or(0)},
            {"requests", count},
@@ -510,10 +510,10 @@ private:
     print("idle",
           {{"seconds", live.idleSeconds},
            {"ticks_asleep", ticksAsleep},
-           {"before_w", number(before)},
-           {"asleep_w", number(asleep)},
-           {"busy_w", number(busy)},
-           {"asleep_share", number(share)}},
+           {"before_w", orNull(before)},
+           {"asleep_w", orNull(asleep)},
+           {"busy_w", orNull(busy)},
+           {"asleep_share", orNull(share)}},
           fmt::format("\npower, W: before the launch {}, asleep {}, busy {}; ticks while asleep {}", text(before),
                       text(asleep), text(busy), ticksAsleep));
     return true;

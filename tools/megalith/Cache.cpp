@@ -1,5 +1,5 @@
 //===- Cache.cpp - megalith cache -----------------------------------------===//
-#include "Options.h"
+#include "Common.h"
 #include "Report.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
@@ -10,12 +10,14 @@
 
 namespace megalith::tool {
 
+namespace {
+
 using tools::CacheCleaning;
 using tools::CacheState;
 using tools::CacheTime;
 using Json = nlohmann::ordered_json;
 
-static std::string sizeText(uint64_t bytes) {
+std::string sizeText(uint64_t bytes) {
   const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024)
     return fmt::format("{} B", bytes);
@@ -27,7 +29,7 @@ static std::string sizeText(uint64_t bytes) {
 }
 
 /// "3 days ago".
-static std::string agoText(CacheTime time, CacheTime now) {
+std::string agoText(CacheTime time, CacheTime now) {
   const int64_t minutes = std::chrono::duration_cast<std::chrono::minutes>(now - time).count();
   if (minutes < 1)
     return "just now";
@@ -38,7 +40,7 @@ static std::string agoText(CacheTime time, CacheTime now) {
 }
 
 /// "2026-03-01T12:30:00Z".
-static std::string dateText(CacheTime time) {
+std::string dateText(CacheTime time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts = {};
   char text[64];
@@ -48,7 +50,7 @@ static std::string dateText(CacheTime time) {
 }
 
 /// Of all kinds together.
-static CacheState::Kind sum(const CacheState &state) {
+CacheState::Kind sum(const CacheState &state) {
   CacheState::Kind all;
   all.name = "all";
   for (const CacheState::Kind &kind : state.kinds) {
@@ -60,7 +62,7 @@ static CacheState::Kind sum(const CacheState &state) {
   return all;
 }
 
-static std::string stateText(const CacheState &state) {
+std::string stateText(const CacheState &state) {
   const CacheTime now = std::chrono::system_clock::now();
   std::string out =
       fmt::format("folder   {}{}\n", text::printable(state.directory), state.exists ? "" : " (not there)");
@@ -86,7 +88,7 @@ static std::string stateText(const CacheState &state) {
   return out;
 }
 
-static std::string cleaningText(const CacheCleaning &done, const CacheState &state) {
+std::string cleaningText(const CacheCleaning &done, const CacheState &state) {
   std::vector<std::string> parts;
   uint64_t entries = 0, bytes = 0;
   const auto add = [&](const CacheCleaning::Group &group, const std::string &what) {
@@ -105,7 +107,7 @@ static std::string cleaningText(const CacheCleaning &done, const CacheState &sta
                      fmt::join(parts, ", "));
 }
 
-static Json toJson(const CacheState &state, const std::optional<CacheCleaning> &done) {
+Json toJson(const CacheState &state, const std::optional<CacheCleaning> &done) {
   const CacheState::Kind all = sum(state);
   Json j = {{"directory", text::utf8(state.directory)},
             {"exists", state.exists},
@@ -131,10 +133,36 @@ static Json toJson(const CacheState &state, const std::optional<CacheCleaning> &
   return j;
 }
 
-bool cacheCommand(const CacheCommand &command, Diagnostics &diags) {
+class CacheCommand : public Command {
+public:
+  CacheCommand()
+      : Command({.name = "cache",
+                 .description = "Show what lies in the cache of compiled kernels, and clean it",
+                 .operand = "",
+                 .least = 0,
+                 .most = 0,
+                 .examples = R"(megalith cache --clean
+  removes old kernels from the cache, and shows what lies there)"}) {
+    add("clean", flag(clean),
+        "Remove now what was not used for longer than $MEGALITH_CACHE_DAYS (30), and the longest unused entries above "
+        "$MEGALITH_CACHE_SIZE (4G) in all; that happens by itself, too, when a kernel is stored");
+    add("clear", flag(clear), "Remove all entries");
+    add("json", flag(json), "Print a JSON object");
+  }
+
+  bool run(Diagnostics &diags) override;
+
+private:
+  bool clean = false, clear = false; ///< by the limits; of everything
+  bool json = false;
+};
+
+bool CacheCommand::run(Diagnostics &diags) {
+  if (clean && clear)
+    return badOption(diags, "--clean", "`--clear` removes everything; give one of the two");
   std::optional<CacheCleaning> done;
-  if (command.clean || command.clear) {
-    auto cleaned = tools::cleanCache(/*all=*/command.clear);
+  if (clean || clear) {
+    auto cleaned = tools::cleanCache(/*all=*/clear);
     if (!got(cleaned, diags))
       return false;
     done = std::move(*cleaned);
@@ -144,11 +172,18 @@ bool cacheCommand(const CacheCommand &command, Diagnostics &diags) {
     return false;
   // Warnings are the same ones.
   diags.adopt(done ? done->messages : state->messages);
-  if (command.json)
+  if (json)
     llvm::outs() << text::dump(toJson(*state, done), 2) << "\n";
   else
     llvm::outs() << (done ? cleaningText(*done, *state) : "") << stateText(*state);
   return true;
+}
+
+} // namespace
+
+Command &cacheCommand() {
+  static CacheCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

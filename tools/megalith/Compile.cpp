@@ -1,25 +1,63 @@
-#include "Options.h"
+//===- Compile.cpp - megalith compile -------------------------------------===//
+#include "ProgramCommand.h"
 #include "Report.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
 
-std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags) {
-  auto program = Program::compile(options);
-  if (!got(program, diags))
-    return std::nullopt;
-  diags.adopt(program->messages());
-  return std::move(*program);
-}
+namespace {
 
-void reportAccepted(const Program &program, Diagnostics &diags) {
-  for (const std::string &name : program.accepted())
-    diags.report(Diag::AcceptedOnWord, {}, name);
+enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, CudaControl, CudaTensors, Ptx, Cubin, Manifest };
+
+class CompileCommand : public ProgramCommand {
+public:
+  CompileCommand();
+
+private:
+  Emit emit = Emit::Cuda;
+  BinaryOptions binary;
+  bool noSpills = false; ///< a kernel that spills is an error
+  std::string output = "-";
+
+  bool runProgram(Diagnostics &diags) override;
+  bool assembleAndWrite(const Program &program, Diagnostics &diags) const;
+};
+
+CompileCommand::CompileCommand()
+    : ProgramCommand({.name = "compile",
+                      .description = "Compile a pipeline and print any level of it",
+                      .examples = R"(megalith compile autoregressive --model models/demo
+  prints the CUDA text of the pipeline's kernel
+megalith compile autoregressive --model models/demo --emit=cubin -o kernel.cubin
+  compiles it, and reports registers, spills and shared memory
+megalith compile FILE --model DIR --stop-after=form-ticks -o edited.ir
+megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
+  stops in the middle, and goes on from there after an edit)"}) {
+  addModels();
+  addKernel(binary.wholeKernel);
+  addEdits(binary.sourceFiles);
+  add("emit",
+      choice(emit, {{Emit::Ast, "ast", "the YAML files as they were read"},
+                    {Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"},
+                    {Emit::Tick, "tick", "control IR after the passes: the static list of parts"},
+                    {Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"},
+                    {Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"},
+                    {Emit::Cuda, "cuda", "the CUDA text of the kernel: both its units"},
+                    {Emit::CudaControl, "cuda-control", "its control unit: the pipeline, which an edit of it compiles"},
+                    {Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which all their pipelines share"},
+                    {Emit::Ptx, "ptx", "NVRTC's PTX of both units"},
+                    {Emit::Cubin, "cubin", "the linked cubin; resources go to stderr"},
+                    {Emit::Manifest, "manifest", "what the runtime needs to know, JSON"}}),
+      "What to print (default: cuda)");
+  add("stop-after", text(compile.stopAfter, "pass"),
+      "Print the whole IR after this pass (`lower`: before the first); --ir reads it");
+  add("no-spills", flag(noSpills), "Model code that spills registers is an error");
+  add("o", outputFile(text(output, "file")), "Output file (default: stdout)");
 }
 
 /// Registers, spills and shared memory of each kernel.
-static void reportResources(const Binary &result) {
+void reportResources(const Binary &result) {
   for (const Binary::Resources &k : result.kernels)
     llvm::errs() << fmt::format("{}: {} registers, {} + {} bytes spilled (stores + loads), {} bytes of stack, "
                                 "{} bytes of static shared memory\n",
@@ -28,61 +66,51 @@ static void reportResources(const Binary &result) {
   llvm::errs() << fmt::format("{} in {:.0f} ms\n", result.how, result.milliseconds);
 }
 
-static bool assembleAndWrite(const CompileCommand &command, const Program &program, Diagnostics &diags) {
-  BinaryOptions options;
-  options.arch = command.arch;
-  options.ptx = command.emit == Emit::Ptx;
-  options.sourceFiles = command.cuFiles;
-  options.wholeKernel = command.wholeKernel;
-  auto result = program.binary(options);
+bool CompileCommand::assembleAndWrite(const Program &program, Diagnostics &diags) const {
+  auto result = program.binary(binary);
   if (!got(result, diags))
     return false;
   diags.adopt(result->messages);
   reportResources(*result);
-  if (command.noSpills)
+  if (noSpills)
     for (const Binary::Resources &k : result->kernels)
       if (k.spillStores || k.spillLoads)
-        diags.report(Diag::KernelSpills, {}, k.kernel, k.spillStores, k.spillLoads, command.arch);
+        diags.report(Diag::KernelSpills, {}, k.kernel, k.spillStores, k.spillLoads, arch);
   if (diags.hasErrors())
     return false;
   // A cubin is no text: it goes to a file or a pipe only.
-  if (command.emit == Emit::Cubin && command.output == "-" && llvm::outs().is_displayed())
+  if (emit == Emit::Cubin && output == "-" && llvm::outs().is_displayed())
     return true;
-  return writeOutput(command.output, command.emit == Emit::Ptx ? result->ptx : result->code, diags);
+  return writeOutput(output, emit == Emit::Ptx ? result->ptx : result->code, diags);
 }
 
-bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
-  ProgramOptions options = command.compile;
-  options.weights = false;
-  const bool stopped = !options.stopAfter.empty();
-  if (stopped && command.emitGiven) {
-    diags.report(Diag::BadOption, {}, "--stop-after " + options.stopAfter, "it prints the IR; leave `--emit` out");
+bool CompileCommand::runProgram(Diagnostics &diags) {
+  const bool stopped = !compile.stopAfter.empty();
+  const bool assembles = !stopped && (emit == Emit::Ptx || emit == Emit::Cubin);
+  if (stopped && given("emit"))
+    return badOption(diags, shown("stop-after"), "it prints the IR; leave `--emit` out");
+  if (!binary.sourceFiles.empty() && !assembles)
+    return badOption(diags, "--cu " + binary.sourceFiles.front(), "it needs `--emit=cubin` or `--emit=ptx`");
+  if (binary.wholeKernel && !assembles)
+    return badOption(diags, "--whole-kernel", "it needs `--emit=cubin` or `--emit=ptx`");
+  binary.arch = arch;
+  binary.ptx = emit == Emit::Ptx;
+  compile.weights = false;
+  if (compile.profile.empty())
+    compile.profile = profileOfArch(arch);
+  if (!stopped && (emit == Emit::Pipe || emit == Emit::Ast))
+    compile.stopAfter = "lower";
+  const std::vector<NamedFile> outputs = files(Value::Output);
+  if (!checkOutputs(outputs, inputs(), diags))
     return false;
-  }
-  if (!stopped && (command.emit == Emit::Pipe || command.emit == Emit::Ast))
-    options.stopAfter = "lower";
-  const bool assembles = !stopped && (command.emit == Emit::Ptx || command.emit == Emit::Cubin);
-  if (!command.cuFiles.empty() && !assembles) {
-    diags.report(Diag::BadOption, {}, "--cu " + command.cuFiles.front(), "it needs `--emit=cubin` or `--emit=ptx`");
-    return false;
-  }
-
-  if (command.wholeKernel && !assembles) {
-    diags.report(Diag::BadOption, {}, "--whole-kernel", "it needs `--emit=cubin` or `--emit=ptx`");
-    return false;
-  }
-
-  const std::vector<NamedFile> outputs = {{"-o", command.output}};
-  if (!checkOutputs(outputs, readFiles({{"FILE", options.file}, {"--ir", options.irFile}}, command.cuFiles), diags))
-    return false;
-  auto program = compileProgram(options, diags);
+  auto program = compileProgram(compile, diags);
   if (!program || !checkOutputs(outputs, filesRead(*program), diags))
     return false;
   reportAccepted(*program, diags);
-  auto write = [&](const std::string &text) { return writeOutput(command.output, text, diags); };
+  auto write = [&](const std::string &text) { return writeOutput(output, text, diags); };
   if (stopped)
     return write(program->ir());
-  switch (command.emit) {
+  switch (emit) {
   case Emit::Ast:
     return write(acceptedLine(program->accepted()) + program->ast());
   case Emit::Pipe:
@@ -94,16 +122,23 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
     break;
   }
   if (assembles)
-    return assembleAndWrite(command, *program, diags);
+    return assembleAndWrite(*program, diags);
   auto source = program->source();
   if (!got(source, diags))
     return false;
-  if (command.emit == Emit::Plan)
+  if (emit == Emit::Plan)
     return write(acceptedLine(program->accepted()) + source->plan);
-  return write(command.emit == Emit::Manifest      ? source->manifest
-               : command.emit == Emit::CudaControl ? source->control.text
-               : command.emit == Emit::CudaTensors ? source->tensors.text
-                                                   : source->cuda);
+  return write(emit == Emit::Manifest      ? source->manifest
+               : emit == Emit::CudaControl ? source->control.text
+               : emit == Emit::CudaTensors ? source->tensors.text
+                                           : source->cuda);
+}
+
+} // namespace
+
+Command &compileCommand() {
+  static CompileCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

@@ -3,7 +3,6 @@
 // Scripts for shells and the man page, made of the list of options that help shows. They are
 // made when the program is built, and installed with it.
 //===----------------------------------------------------------------------===//
-#include "Arguments.h"
 #include "Help.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/StringExtras.h"
@@ -13,30 +12,17 @@
 
 namespace megalith::tool {
 
-namespace cl = llvm::cl;
 using llvm::StringRef;
-
-cl::SubCommand &completionSub() {
-  static cl::SubCommand sub("completion", "Print the completion script for a shell, or the man page");
-  return sub;
-}
 
 namespace {
 
-cl::opt<std::string> completionKind(cl::Positional, cl::Required, cl::value_desc("bash, zsh or man"),
-                                    cl::desc("bash|zsh|man"), cl::sub(completionSub()), cl::cat(optionCategory()));
-
 /// What can stand for a value that has no list.
 enum class Operand { Nothing, File, Folder };
-Operand operandOf(const KnownOption &known) {
-  const StringRef value = known.option->ValueStr;
+Operand operandOf(const Option &option) {
+  const StringRef value = option.value.form;
   if (value.ends_with("DIR"))
     return Operand::Folder;
   return value.contains("file") || value.ends_with("path") ? Operand::File : Operand::Nothing;
-}
-
-std::string dashed(const KnownOption &known) {
-  return (known.option->ArgStr.size() == 1 ? "-" : "--") + known.option->ArgStr.str();
 }
 
 std::vector<std::string> pipelineNames() {
@@ -45,8 +31,6 @@ std::vector<std::string> pipelineNames() {
     names.push_back(name);
   return names;
 }
-
-bool takesPipeline(const Command &command) { return StringRef(command.operand).contains("FILE"); }
 
 /// `text` with each of these names replaced.
 std::string filled(std::string text, const std::vector<std::pair<std::string, std::string>> &values) {
@@ -62,18 +46,18 @@ std::string filled(std::string text, const std::vector<std::pair<std::string, st
 
 std::string bashScript() {
   std::string names, options, values;
-  for (const Command &command : commands()) {
-    const std::string name = command.sub->getName().str();
-    names += " " + name;
+  for (const Command *command : commands()) {
+    const char *name = command->about.name;
+    names += fmt::format(" {}", name);
     std::string list;
-    for (const KnownOption *known : optionsOf(*command.sub)) {
-      const std::string option = dashed(*known);
-      list += " " + option + (known->isFlag || option.size() == 2 ? "" : "=");
-      if (known->isFlag)
+    for (const Option *known : command->sorted()) {
+      const std::string option = known->dashed();
+      list += " " + option + (known->isFlag() || known->isLetter() ? "" : "=");
+      if (known->isFlag())
         continue;
       const std::string of = fmt::format("    {}:{}) ", name, option);
-      if (!known->values.empty())
-        values += of + fmt::format("values='{}' ;;\n", fmt::join(known->values, " "));
+      if (!known->value.choices.empty())
+        values += of + fmt::format("values='{}' ;;\n", fmt::join(known->value.names(), " "));
       else if (operandOf(*known) == Operand::Folder)
         values += of + "kind=-d ;;\n";
       else if (operandOf(*known) == Operand::File)
@@ -83,9 +67,7 @@ std::string bashScript() {
     }
     options +=
         fmt::format("    {}) options='{} --color= --help' operands='{}' ;;\n", name, list.substr(list.empty() ? 0 : 1),
-                    takesPipeline(command)            ? fmt::format("{}", fmt::join(pipelineNames(), " "))
-                    : command.sub == &completionSub() ? "bash zsh man"
-                                                      : "");
+                    fmt::join(command->takesFiles() ? pipelineNames() : command->words(), " "));
   }
   return filled(R"(# Completion of megalith for bash; made by `megalith completion bash`.
 _megalith() {
@@ -150,30 +132,29 @@ std::string zshText(StringRef text) {
 
 std::string zshScript() {
   std::string names, cases;
-  for (const Command &command : commands()) {
-    const std::string name = command.sub->getName().str();
-    names += fmt::format("    '{}:{}'\n", name, zshText(command.sub->getDescription()));
+  for (const Command *command : commands()) {
+    const char *name = command->about.name;
+    names += fmt::format("    '{}:{}'\n", name, zshText(command->about.description));
     cases += fmt::format("    {})\n      _arguments \\\n", name);
-    for (const KnownOption *known : optionsOf(*command.sub)) {
-      const bool isLetter = known->option->ArgStr.size() == 1;
-      cases += fmt::format("        '{}{}{}[{}]", known->isList ? "*" : "", dashed(*known),
-                           known->isFlag ? ""
-                           : isLetter    ? "+"
-                                         : "=",
-                           zshText(known->option->HelpStr));
-      if (!known->isFlag)
-        cases += ":" + zshText(known->option->ValueStr.empty() ? "value" : known->option->ValueStr) + ":" +
-                 (!known->values.empty()                 ? fmt::format("({})", fmt::join(known->values, " "))
+    for (const Option *known : command->sorted()) {
+      cases += fmt::format("        '{}{}{}[{}]", known->value.isList ? "*" : "", known->dashed(),
+                           known->isFlag()     ? ""
+                           : known->isLetter() ? "+"
+                                               : "=",
+                           zshText(known->help));
+      if (!known->isFlag())
+        cases += ":" + zshText(known->value.form) + ":" +
+                 (!known->value.choices.empty()          ? fmt::format("({})", fmt::join(known->value.names(), " "))
                   : operandOf(*known) == Operand::Folder ? "_files -/"
                   : operandOf(*known) == Operand::File   ? "_files"
                                                          : " ");
       cases += "' \\\n";
     }
     cases += "        '--color=[Colours of messages]:when:(auto always never)' '(-h --help)'{-h,--help}'[Help]'";
-    if (takesPipeline(command))
+    if (command->takesFiles())
       cases += " \\\n        '*:pipeline:_megalith_pipelines'";
-    else if (command.sub == &completionSub())
-      cases += " \\\n        ':what:(bash zsh man)'";
+    else if (const auto words = command->words(); !words.empty())
+      cases += fmt::format(" \\\n        ':what:({})'", fmt::join(words, " "));
     cases += " ;;\n";
   }
   return filled(
@@ -221,20 +202,20 @@ std::string groff(StringRef text) {
 
 std::string manPage() {
   std::string all;
-  for (const Command &command : commands()) {
-    all += fmt::format(".SS megalith {} [options] {}\n{}.\n", command.sub->getName().str(), groff(command.operand),
-                       groff(command.sub->getDescription()));
-    for (const KnownOption *known : optionsOf(*command.sub)) {
-      all += fmt::format(".TP\n.B {}\n{}{}\n", groff(optionForm(*known)), groff(known->option->HelpStr),
-                         known->option->getNumOccurrencesFlag() == cl::Required ? ". Required."
-                         : known->option->HelpStr.ends_with(".")                ? ""
-                                                                                : ".");
-      for (size_t i = 0; i < known->values.size(); ++i)
-        all += fmt::format(".br\n.B {}\n{}\n", groff(known->values[i]), groff("(" + known->valueHelp[i] + ")"));
+  for (const Command *command : commands()) {
+    const Command::About &about = command->about;
+    all +=
+        fmt::format(".SS megalith {} [options] {}\n{}.\n", about.name, groff(about.operand), groff(about.description));
+    for (const Option *known : command->sorted()) {
+      all += fmt::format(".TP\n.B {}\n{}{}\n", groff(optionForm(*known)), groff(known->help),
+                         known->isRequired                       ? ". Required."
+                         : StringRef(known->help).ends_with(".") ? ""
+                                                                 : ".");
+      for (const Value::Choice &choice : known->value.choices)
+        all += fmt::format(".br\n.B {}\n{}\n", groff(choice.name), groff("(" + choice.help + ")"));
     }
-    StringRef rest = command.examples;
-    if (!rest.empty())
-      all += ".PP\nExamples:\n";
+    StringRef rest = about.examples;
+    all += ".PP\nExamples:\n";
     while (!rest.empty()) {
       StringRef line;
       std::tie(line, rest) = rest.split('\n');
@@ -296,16 +277,31 @@ COLUMNS is the width of help; NO_COLOR takes colours away.
                  {"@COMMANDS@", all}});
 }
 
-} // namespace
+class CompletionCommand : public Command {
+public:
+  CompletionCommand()
+      : Command({.name = "completion",
+                 .description = "Print the completion script for a shell, or the man page",
+                 .operand = "bash|zsh|man",
+                 .examples = R"(source <(megalith completion bash)
+  completes commands, options and their values in this shell
+megalith completion man | man -l -
+  shows the man page)"}) {}
 
-bool completionMain(Diagnostics &diags) {
-  const std::string kind = completionKind;
-  if (kind == "bash" || kind == "zsh" || kind == "man") {
+  bool run(Diagnostics &diags) override {
+    const std::string &kind = operands[0];
+    if (kind != "bash" && kind != "zsh" && kind != "man")
+      return badOption(diags, "megalith completion " + kind, "expected bash, zsh or man");
     llvm::outs() << (kind == "bash" ? bashScript() : kind == "zsh" ? zshScript() : manPage());
     return true;
   }
-  diags.report(Diag::BadOption, {}, "megalith completion " + kind, "expected bash, zsh or man");
-  return false;
+};
+
+} // namespace
+
+Command &completionCommand() {
+  static CompletionCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

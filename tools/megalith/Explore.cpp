@@ -1,61 +1,84 @@
-#include "Options.h"
+//===- Explore.cpp - megalith explore -------------------------------------===//
+#include "ProgramCommand.h"
 #include "Report.h"
 #include "megalith/Tools.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
 
-bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
-  auto program = compileProgram(command.compile, diags);
+namespace {
+
+class ExploreCommand : public ProgramCommand {
+public:
+  ExploreCommand();
+
+private:
+  tools::ExploreOptions options;
+  std::string requestsFile, arrivalsFile, draftsFile;
+
+  bool runProgram(Diagnostics &diags) override;
+};
+
+ExploreCommand::ExploreCommand()
+    : ProgramCommand({.name = "explore",
+                      .description = "Run the emitted kernel on the CPU under many schedules, checking every access",
+                      .examples = R"(megalith explore FILE --model DIR --seeds 200
+  looks for races, deadlocks and the like in the emitted kernel, without a GPU)"}) {
+  addModels();
+  addKernel(options.wholeKernel);
+  addEdits(options.sourceFiles);
+  addRun(options, arrivalsFile, draftsFile);
+  add("requests", inputFile(text(requestsFile, "file.jsonl")), "As for run (default: three small requests)");
+  add("seeds", number(options.schedules, "n", 0, 1000000000),
+      "Schedules to run beside the first, which is round robin (default: 100)");
+  add("first-seed", number(options.firstSeed, "n", 0, INT64_MAX), "Seed of the first of them");
+  add("live", flag(options.live),
+      "The requests come while the kernel runs, from a host that is one more thread under the schedule; it takes some "
+      "back, and lets the kernel rest and go on");
+}
+
+bool ExploreCommand::runProgram(Diagnostics &diags) {
+  auto program = compileProgram(compile, diags);
   if (!program)
     return false;
   reportAccepted(*program, diags);
-  auto requests =
-      command.requests.empty() ? tools::exampleRequests(*program) : readRequests(*program, command.requests, diags);
-  if (requests && !command.arrivalsFile.empty())
-    requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
+  auto requests = requestsFile.empty() ? tools::exampleRequests(*program) : readRequests(*program, requestsFile, diags);
+  if (requests && !arrivalsFile.empty())
+    requests = tools::readArrivals(*program, arrivalsFile, std::move(*requests));
   if (!got(requests, diags))
     return false;
-  tools::ExploreOptions options;
-  if (!command.draftsFile.empty()) {
-    auto drafts = tools::readDrafts(*program, command.draftsFile, *requests);
+  if (!draftsFile.empty()) {
+    auto drafts = tools::readDrafts(*program, draftsFile, *requests);
     if (!got(drafts, diags))
       return false;
     options.drafts = std::move(*drafts);
   }
-  options.live = command.live;
-  options.schedules = command.seeds;
-  options.firstSeed = command.firstSeed;
-  options.sourceFiles = command.cuFiles;
-  options.wholeKernel = command.wholeKernel;
-  options.cpuArch = command.cpuArch;
-  options.shufflePages = command.shufflePages;
-  options.seed = command.seed;
-  options.replayEpsilon = command.replayEpsilon;
-  options.replayError = command.replayError;
+  options.cpuArch = cpuArch;
   options.progress = showProgress;
   auto found = tools::explore(*program, *requests, options);
   if (!got(found, diags))
     return false;
   diags.adopt(found->messages);
-  if (command.live) {
-    llvm::outs() << acceptedLine(program->accepted())
-                 << fmt::format("{} schedules (round robin, then seeds {} to {}) of a live session, {:.1f} million "
-                                "steps in {:.1f} s: nothing found\n"
-                                "{} launches; in each session every request ended once, with the tokens of a run\n",
-                                found->runs, command.firstSeed, command.firstSeed + command.seeds - 1,
-                                double(found->steps) / 1e6, found->seconds, found->launches);
-    return true;
-  }
-  llvm::outs()
-      << acceptedLine(program->accepted())
-      << fmt::format(
-             "{} schedules (round robin, then seeds {} to {}), {:.1f} million steps in {:.1f} s: nothing found\n"
-             "{} ticks, {} rows, {} tokens: tokens, logits, K and V and traces equal bit for bit in all; the reference "
-             "executor agrees\n",
-             found->runs, command.firstSeed, command.firstSeed + command.seeds - 1, double(found->steps) / 1e6,
-             found->seconds, found->ticks, found->rows, found->tokens);
+  llvm::outs() << acceptedLine(program->accepted())
+               << fmt::format("{} schedules (round robin, then seeds {} to {}){}, {:.1f} million steps in {:.1f} s: "
+                              "nothing found\n",
+                              found->runs, options.firstSeed, options.firstSeed + options.schedules - 1,
+                              options.live ? " of a live session" : "", double(found->steps) / 1e6, found->seconds);
+  if (options.live)
+    llvm::outs() << found->launches
+                 << " launches; in each session every request ended once, with the tokens of a run\n";
+  else
+    llvm::outs() << fmt::format("{} ticks, {} rows, {} tokens: tokens, logits, K and V and traces equal bit for bit in "
+                                "all; the reference executor agrees\n",
+                                found->ticks, found->rows, found->tokens);
   return true;
+}
+
+} // namespace
+
+Command &exploreCommand() {
+  static ExploreCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

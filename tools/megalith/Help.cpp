@@ -9,7 +9,6 @@
 
 namespace megalith::tool {
 
-namespace cl = llvm::cl;
 using llvm::StringRef;
 
 unsigned helpWidth() {
@@ -21,13 +20,10 @@ unsigned helpWidth() {
   return std::clamp(width, 40u, 120u); // longer lines are hard to read
 }
 
-std::string optionForm(const KnownOption &known) {
-  const cl::Option &option = *known.option;
-  const bool isLetter = option.ArgStr.size() == 1;
-  std::string out = (isLetter ? "-" : "--") + option.ArgStr.str();
-  if (!known.isFlag)
-    out += (isLetter ? " <" : "=<") + (option.ValueStr.empty() ? "value" : option.ValueStr.str()) + ">";
-  return out;
+std::string optionForm(const Option &option) {
+  if (option.isFlag())
+    return option.dashed();
+  return option.dashed() + (option.isLetter() ? " <" : "=<") + option.value.form + ">";
 }
 
 namespace {
@@ -64,11 +60,6 @@ std::string entry(const std::string &left, StringRef text, size_t indent, size_t
   return out + wrapped(text, column, column, width);
 }
 
-std::string usageLine(const Command &command) {
-  return "megalith " + command.sub->getName().str() + " [options]" +
-         (*command.operand ? " " + std::string(command.operand) : "");
-}
-
 /// Command lines, each with what it does below.
 std::string examplesText(StringRef examples, size_t width) {
   std::string out;
@@ -93,8 +84,8 @@ std::string programHelp(unsigned width) {
                             "kernel, and runs it.",
                             0, 0, width);
   out += "\nUSAGE: megalith <command> [options]\n\nCOMMANDS:\n";
-  for (const Command &command : commands())
-    out += entry(command.sub->getName().str(), command.sub->getDescription(), 2, column, width);
+  for (const Command *command : commands())
+    out += entry(command->name().str(), command->about.description, 2, column, width);
   out += "\nOPTIONS, before a command or behind it:\n";
   out += entry("--color[=<when>]", colorHelp, 2, 20, width);
   out += entry("-h, --help", "Help, of a command behind it", 2, 20, width);
@@ -105,19 +96,18 @@ std::string programHelp(unsigned width) {
 
 std::string commandHelp(const Command &command, unsigned width) {
   const size_t column = width < 70 ? 14 : 30;
-  std::string out = wrapped(command.sub->getDescription().str() + ".", 0, 0, width);
-  out += "\nUSAGE: " + usageLine(command) + "\n\nOPTIONS:\n";
-  for (const KnownOption *known : optionsOf(*command.sub)) {
-    const std::string help =
-        known->option->HelpStr.str() + (known->option->getNumOccurrencesFlag() == cl::Required ? ". Required" : "");
-    out += entry(optionForm(*known), help, 2, column, width);
-    for (size_t i = 0; i < known->values.size(); ++i)
-      out += entry("  =" + known->values[i], known->valueHelp[i], 2, column, width);
+  const Command::About &about = command.about;
+  std::string out = wrapped(std::string(about.description) + ".", 0, 0, width);
+  out += fmt::format("\nUSAGE: megalith {} [options]{}{}\n\nOPTIONS:\n", about.name, *about.operand ? " " : "",
+                     about.operand);
+  for (const Option *option : command.sorted()) {
+    out += entry(optionForm(*option), option->help + (option->isRequired ? ". Required" : ""), 2, column, width);
+    for (const Value::Choice &choice : option->value.choices)
+      out += entry("  =" + choice.name, choice.help, 2, column, width);
   }
   out += entry("--color[=<when>]", colorHelp, 2, column, width);
   out += entry("-h, --help", "This help", 2, column, width);
-  if (*command.examples)
-    out += "\nEXAMPLES:\n" + examplesText(command.examples, width);
+  out += "\nEXAMPLES:\n" + examplesText(about.examples, width);
   return out;
 }
 

@@ -2,7 +2,7 @@
 #ifndef MEGALITH_TOOLS_HELP_H
 #define MEGALITH_TOOLS_HELP_H
 
-#include "Usage.h"
+#include "Command.h"
 
 namespace megalith::tool {
 
@@ -14,11 +14,7 @@ std::string programHelp(unsigned width);
 std::string commandHelp(const Command &command, unsigned width);
 
 /// `--device=<value>`, `-o <file>`.
-std::string optionForm(const KnownOption &option);
-
-/// `megalith completion`.
-llvm::cl::SubCommand &completionSub();
-bool completionMain(Diagnostics &diags);
+std::string optionForm(const Option &option);
 
 } // namespace megalith::tool
 #endif

@@ -1,6 +1,5 @@
 //===- Inspect.cpp - megalith inspect -------------------------------------===//
-#include "Arguments.h"
-#include "Numbers.h"
+#include "ProgramCommand.h"
 #include "Report.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
@@ -11,37 +10,9 @@
 
 namespace megalith::tool {
 
-namespace cl = llvm::cl;
 using Json = nlohmann::ordered_json;
 
-cl::SubCommand &inspectSub() {
-  static cl::SubCommand sub("inspect", "Show what would run of a checkpoint: model file, shape, keys, and what reading "
-                                       "the weights takes");
-  return sub;
-}
-
 namespace {
-
-#define INSPECT cl::sub(inspectSub()), cl::cat(optionCategory())
-
-cl::opt<std::string> inspectFile(cl::Positional, cl::Optional, cl::value_desc("FILE"), cl::desc("[pipeline.yaml]"),
-                                 INSPECT);
-Option<std::string> inspectConfig("config", cl::value_desc("path"),
-                                  cl::desc("Look at this config.json (or its directory) alone, in place of --model: no "
-                                           "weights are needed"),
-                                  INSPECT);
-Option<Format> inspectFormat("format", cl::desc("How to print it (default: text)"), cl::init(Format::Text),
-                             cl::values(clEnumValN(Format::Text, "text", "for people"),
-                                        clEnumValN(Format::Json, "json", "one JSON object")),
-                             INSPECT);
-Option<bool> inspectDot("dot",
-                        cl::desc("Print the pipeline's states and the ways between them, for Graphviz; needs no "
-                                 "checkpoint"),
-                        INSPECT);
-RealNumber inspectBandwidth(0, "bandwidth", cl::value_desc("GB/s"),
-                            cl::desc("Of the device's memory, for the time that reading the weights takes (default: of "
-                                     "each known GPU, or that of --device-profile)"),
-                            INSPECT);
 
 /// What reading the weights takes on a device.
 struct Floor {
@@ -294,77 +265,102 @@ std::string jsonOf(const Inspection &inspection, const std::vector<Floor> &floor
 }
 
 //===----------------------------------------------------------------------===//
-// Options
+// The command
 //===----------------------------------------------------------------------===//
 
+class InspectCommand : public ProgramCommand {
+public:
+  InspectCommand();
+
+private:
+  std::string configFile;
+  Format format = Format::Text;
+  bool dot = false;
+  std::optional<double> bandwidth;
+
+  bool runProgram(Diagnostics &diags) override;
+  bool checkOptions(Diagnostics &diags) const;
+  std::optional<std::vector<Floor>> floors(Diagnostics &diags) const;
+};
+
+InspectCommand::InspectCommand()
+    : ProgramCommand({.name = "inspect",
+                      .description =
+                          "Show what would run of a checkpoint: model file, shape, keys, and what reading the "
+                          "weights takes",
+                      .operand = "[FILE]",
+                      .least = 0,
+                      .examples = R"(megalith inspect --model models/demo
+  shows what would run of a checkpoint, and why it would not)"}) {
+  addModels();
+  add("config", text(configFile, "path"),
+      "Look at this config.json (or its directory) alone, in place of --model: no weights are needed");
+  add("format", choice(format, {{Format::Text, "text", "for people"}, {Format::Json, "json", "one JSON object"}}),
+      "How to print it (default: text)");
+  add("dot", flag(dot), "Print the pipeline's states and the ways between them, for Graphviz; needs no checkpoint");
+  add("bandwidth", number(bandwidth, "GB/s"),
+      "Of the device's memory, for the time that reading the weights takes (default: of each known GPU, or that of "
+      "--device-profile)");
+}
+
 /// The devices to say the floor of; nullopt after an error.
-std::optional<std::vector<Floor>> floorsOf(const std::string &profile, Diagnostics &diags) {
-  if (inspectBandwidth.given()) {
-    if (inspectBandwidth > 0 && profile.empty())
-      return {{{"", inspectBandwidth}}};
-    diags.report(Diag::BadOption, {}, inspectBandwidth.shown(),
-                 inspectBandwidth > 0 ? "`--device-profile` has a bandwidth, too; give one of the two"
-                                      : "expected more than 0");
+std::optional<std::vector<Floor>> InspectCommand::floors(Diagnostics &diags) const {
+  if (bandwidth) {
+    if (*bandwidth > 0 && compile.profile.empty())
+      return {{{"", *bandwidth}}};
+    badOption(diags, shown("bandwidth"),
+              *bandwidth > 0 ? "`--device-profile` has a bandwidth, too; give one of the two" : "expected more than 0");
     return std::nullopt;
   }
   std::vector<Floor> floors;
   std::vector<std::string> names;
-  for (const auto &[name, bandwidth] : memoryBandwidths()) {
+  for (const auto &[name, known] : memoryBandwidths()) {
     names.push_back(name);
-    if (profile.empty() || profile == name)
-      floors.push_back({name, bandwidth});
+    if (compile.profile.empty() || compile.profile == name)
+      floors.push_back({name, known});
   }
   if (floors.empty()) {
-    diags.report(
-        Diag::BadOption, {}, "--device-profile " + profile,
-        fmt::format("expected {}, whose bandwidth is known, or give `--bandwidth=GB/s`", fmt::join(names, ", ")));
-    diags.suggest(profile, names);
+    badOption(diags, shown("device-profile"),
+              fmt::format("expected {}, whose bandwidth is known, or give `--bandwidth=GB/s`", fmt::join(names, ", ")));
+    diags.suggest(compile.profile, names);
     return std::nullopt;
   }
   return floors;
 }
 
-} // namespace
+bool InspectCommand::checkOptions(Diagnostics &diags) const {
+  if (configFile.empty() == compile.models.empty())
+    return badOption(diags, "inspect",
+                     configFile.empty() ? "give a checkpoint, `--model DIR`, or `--config FILE`"
+                                        : "`--config` stands in place of `--model`");
+  if (!operands.empty())
+    return true;
+  // One checkpoint, and nothing of a pipeline.
+  if (compile.models.size() > 1 || (compile.models.size() == 1 && !compile.models[0].first.empty()))
+    return badOption(diags, "--model " + compile.models.back().first + "=" + compile.models.back().second,
+                     "without a pipeline there are no names; give `--model DIR`");
+  return compile.params.empty() ||
+         badOption(diags, "--set " + compile.params[0].first, "params are a pipeline's; give its file");
+}
 
-bool inspectMain(ProgramOptions options, Diagnostics &diags) {
-  if (!checkTexts({&inspectConfig}, {}, diags))
-    return false;
-  options.file = inspectFile;
-  const auto wrong = [&](const std::string &what, const std::string &why) {
-    diags.report(Diag::BadOption, {}, what, why);
-    return false;
-  };
-  if (inspectFile.getNumOccurrences() && inspectFile.empty())
-    return wrong("FILE", "the path of the pipeline is empty");
-  if (!findPipeline(options.file, options.texts, diags))
-    return false;
-  if (inspectDot) {
-    if (options.file.empty())
-      return wrong("--dot", "give the pipeline's file");
-    const auto diagram = stateDiagram(options);
+bool InspectCommand::runProgram(Diagnostics &diags) {
+  if (dot) {
+    if (operands.empty())
+      return badOption(diags, "--dot", "give the pipeline's file");
+    const auto diagram = stateDiagram(compile);
     return got(diagram, diags) && writeOutput("-", *diagram, diags);
   }
-  if (inspectConfig.empty() == options.models.empty())
-    return wrong("inspect", inspectConfig.empty() ? "give a checkpoint, `--model DIR`, or `--config FILE`"
-                                                  : "`--config` stands in place of `--model`");
-  if (options.file.empty()) { // one checkpoint, and nothing of a pipeline
-    if (options.models.size() > 1 || (options.models.size() == 1 && !options.models[0].first.empty()))
-      return wrong("--model " + options.models.back().first + "=" + options.models.back().second,
-                   "without a pipeline there are no names; give `--model DIR`");
-    if (!options.params.empty())
-      return wrong("--set " + options.params[0].first, "params are a pipeline's; give its file");
-  }
-  if (!inspectConfig.empty())
-    options.models = {{"", inspectConfig}};
-  options.weights = inspectConfig.empty();
-  const auto floors = floorsOf(options.profile, diags);
-  if (!floors)
+  if (!checkOptions(diags))
     return false;
-  auto inspection = inspect(options);
-  if (!got(inspection, diags))
+  if (!configFile.empty())
+    compile.models = {{"", configFile}};
+  compile.weights = configFile.empty();
+  const auto known = floors(diags);
+  if (!known)
     return false;
-  const std::string text = inspectFormat == Format::Json ? jsonOf(*inspection, *floors) : textOf(*inspection, *floors);
-  if (!writeOutput("-", text, diags))
+  auto inspection = inspect(compile);
+  if (!got(inspection, diags) ||
+      !writeOutput("-", format == Format::Json ? jsonOf(*inspection, *known) : textOf(*inspection, *known), diags))
     return false;
   diags.adopt(inspection->messages);
   std::set<std::string> accepted;
@@ -373,6 +369,13 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags) {
       if (accepted.insert(name).second)
         diags.report(Diag::AcceptedOnWord, {}, name);
   return inspection->runs;
+}
+
+} // namespace
+
+Command &inspectCommand() {
+  static InspectCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

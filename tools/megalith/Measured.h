@@ -2,7 +2,7 @@
 #ifndef MEGALITH_TOOLS_MEASURED_H
 #define MEGALITH_TOOLS_MEASURED_H
 
-#include "Options.h"
+#include "Common.h"
 
 namespace megalith::tool {
 

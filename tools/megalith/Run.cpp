@@ -1,102 +1,168 @@
-#include "Options.h"
+//===- Run.cpp - megalith run ---------------------------------------------===//
+#include "ProgramCommand.h"
 #include "Report.h"
 #include "megalith/Os/Ending.h"
 #include "megalith/Os/WriteFile.h"
-#include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
 
-void showProgress(const std::string &text) {
-  static const char *const kind = std::getenv("TERM");
-  static const bool terminal = llvm::sys::Process::StandardErrIsDisplayed() && kind && llvm::StringRef(kind) != "dumb";
-  if (!terminal)
-    return;
-  // Of a line that goes on below only the last one would be taken away.
-  const unsigned columns = llvm::sys::Process::StandardErrColumns();
-  llvm::errs() << "\r\x1b[2K" << (columns > 8 && text.size() >= columns ? text::printable(text, columns - 4) : text);
+namespace {
+
+class RunCommand : public ProgramCommand {
+public:
+  RunCommand();
+
+private:
+  KernelOptions kernelOptions;
+  RunOptions options;
+  std::string requestsFile, arrivalsFile;
+  Format format = Format::Auto;
+  bool isText = false; ///< the results are for reading
+  std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
+  std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
+  std::string acceptanceText;           ///< of synthetic drafts
+  uint64_t acceptanceSeed = 0;
+
+  bool runProgram(Diagnostics &diags) override;
+  bool checkOptions(Diagnostics &diags) const;
+  bool readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags);
+  std::optional<Kernel> load(const Program &program, Diagnostics &diags);
+  void print(const RunReport &report) const { llvm::outs() << (isText ? formatText(report) : formatJson(report)); }
+  void reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all, Results results,
+                         Diagnostics &diags) const;
+  void reportAll(const RunReport &report, size_t rangesBefore, Diagnostics &diags) const;
+};
+
+Value scheduleOf(std::string &to) {
+  return {.form = "schedule", .take = [&to](llvm::StringRef text) {
+            to = text.str();
+            return tools::isSchedule(to) ? "" : std::string("expected ") + tools::scheduleForm;
+          }};
 }
 
-void clearProgress() { showProgress(""); }
-
-static std::vector<NamedFile> outputsOf(const RunCommand &command) {
-  return {{"--trace", command.traceFile}, {"--logits", command.logitsFile}, {"--timeline", command.timelineFile}};
+RunCommand::RunCommand()
+    : ProgramCommand({.name = "run",
+                      .description = "Run requests through a pipeline, on a GPU or on the CPU",
+                      .examples = R"(megalith run adaptive_speculative --model models/demo --requests R.jsonl
+  runs the requests in one launch of one kernel, or without a GPU
+make_requests | megalith run FILE --model DIR --requests -
+  the same of requests from a pipe
+megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
+megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
+  checks a run on the GPU against the reference executor)"}) {
+  addModels();
+  addKernel(kernelOptions.wholeKernel);
+  addEdits(kernelOptions.sourceFiles);
+  addRun(options, arrivalsFile, draftsFile);
+  addLoop(options.control, options.ticksPerLaunch);
+  add("requests", inputFile(text(requestsFile, "file.jsonl")),
+      "One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", \"eos\", \"stop\", \"priority\", "
+      "\"sampling\"}")
+      .isRequired = true;
+  add("device",
+      choice(kernelOptions.device,
+             {{Device::Auto, "auto", "a GPU if there is one, else the reference executor"},
+              {Device::Cuda, "cuda", "the GPU: one persistent kernel"},
+              {Device::Cpu, "cpu", "the emitted kernel on the CPU"},
+              {Device::Reference, "reference", "the reference executor: the IR, without a kernel"}}),
+      "Where to run (default: auto)");
+  add("schedule", scheduleOf(options.schedule),
+      "On cpu: the order of the threads, checked as with --check: round-robin, random:SEED or pct:SEED[:CHANGES]; @N "
+      "behind it: only its first N decisions");
+  add("check", flag(kernelOptions.check), "On cpu: check the memory model, and that no access races");
+  add("format",
+      choice(format, {{Format::Auto, "auto", "text on a terminal, else json"},
+                      {Format::Json, "json", "one JSON object per request, then a summary"},
+                      {Format::Text, "text", "for reading, with charts of traced gauges"}}),
+      "Form of the results (default: auto)");
+  add("trace", outputFile(text(traceFile, "file.jsonl")), "Write what every tick did");
+  add("logits", outputFile(text(logitsFile, "file")),
+      "Write the logits behind each generated token: a JSON line, then f32");
+  add("timeline", outputFile(text(timelineFile, "file.json")),
+      "Write what slots, passes, pools and the host did, for chrome://tracing or Perfetto");
+  add("replay", inputFile(text(replayFile, "file.jsonl")),
+      "Use this trace's tokens, check each against the own logits, and compare the control traces (auto: on the "
+      "reference executor)");
+  add("reference-at", text(compile.stopAfter, "pass"), "Reference executor: run the IR as it is after this pass");
+  add("max-ticks", number(options.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
+  add("kv-hash", flag(options.kvHash), "Put a hash of each row's K and V into the trace");
+  add("acceptance", text(acceptanceText, "P,..."),
+      "Synthetic drafts, right with probability P: of all requests, P,Q of the requests in turn, or P:N,Q:M of a "
+      "request's first N new tokens, the next M, ...; decodes without drafts first");
+  add("acceptance-seed", number(acceptanceSeed, "n"), "Which of the synthetic drafts are right");
+  add("inject-corrupt", texts(corruptions, "TICK:ID:FIELD:VALUE"),
+      "For tests: overwrite a request's field before a tick");
+  add("delay-seed", number(options.delaySeed, "n"), "For tests: random delays before waits");
+  add("watchdog", number(options.watchdogSeconds, "seconds"),
+      "Stop a kernel in which nothing moves for so long; 0: never (default: 10)");
+  add("repeat", number(options.repeat, "n", 1), "Run n times; tokens, logits, traces and KV must be equal bit for bit");
 }
 
 /// Options that cannot go together.
-static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
-  const Device device = command.kernel.device;
+bool RunCommand::checkOptions(Diagnostics &diags) const {
+  const Device device = kernelOptions.device;
   const bool cpu = device == Device::Cpu, reference = device == Device::Reference;
   const bool kernel = cpu || device == Device::Cuda;
   struct {
     bool wrong;
     const char *option, *why;
   } rules[] = {
-      {kernel && !command.replayFile.empty() && !command.logitsFile.empty(), "--logits",
+      {kernel && !replayFile.empty() && !logitsFile.empty(), "--logits",
        "of the replays, only that on `--device=reference` can write them"},
-      {kernel && command.referenceAtGiven, "--reference-at", "only `--device=reference` can run the IR after any pass"},
-      {reference && !command.kernel.sourceFiles.empty(), "--cu",
+      {kernel && !compile.stopAfter.empty(), "--reference-at",
+       "only `--device=reference` can run the IR after any pass"},
+      {reference && !kernelOptions.sourceFiles.empty(), "--cu",
        "only `--device=cuda` and `--device=cpu` run a CUDA source"},
-      {reference && command.session.ticksPerLaunch > 0, "--ticks-per-launch",
+      {reference && options.ticksPerLaunch > 0, "--ticks-per-launch",
        "only `--device=cuda` and `--device=cpu` launch a kernel"},
-      {reference && command.session.control != Control::Resident, "--control",
+      {reference && options.control != Control::Resident, "--control",
        "only `--device=cuda` and `--device=cpu` launch a kernel"},
-      {cpu && command.session.control == Control::Graph, "--control=graph", "only `--device=cuda` has CUDA graphs"},
-      {reference && command.kernel.wholeKernel, "--whole-kernel",
+      {cpu && options.control == Control::Graph, "--control=graph", "only `--device=cuda` has CUDA graphs"},
+      {reference && kernelOptions.wholeKernel, "--whole-kernel",
        "only `--device=cuda` and `--device=cpu` run a kernel"},
-      {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
-      {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
-      {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
-      {command.acceptance.empty() && command.acceptanceSeed, "--acceptance-seed",
+      {!cpu && !options.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
+      {!cpu && kernelOptions.check, "--check", "only `--device=cpu` checks memory"},
+      {!replayFile.empty() && options.repeat > 1, "--repeat", "a replay runs once"},
+      {acceptanceText.empty() && given("acceptance-seed"), "--acceptance-seed",
        "it says which drafts of `--acceptance` are right; give that, too"},
-      {!command.acceptance.empty() && !command.draftsFile.empty(), "--acceptance",
-       "`--inject-drafts` says what is proposed"},
-      {!command.acceptance.empty() && !command.replayFile.empty(), "--acceptance",
+      {!acceptanceText.empty() && !draftsFile.empty(), "--acceptance", "`--inject-drafts` says what is proposed"},
+      {!acceptanceText.empty() && !replayFile.empty(), "--acceptance",
        "a replay takes its results from the trace; give it the drafts with `--inject-drafts`"},
   };
   for (const auto &rule : rules)
     if (rule.wrong)
-      diags.report(Diag::BadOption, {}, rule.option, rule.why);
-  return !diags.hasErrors() && checkOutputs(outputsOf(command),
-                                            readFiles({{"FILE", command.compile.file},
-                                                       {"--requests", command.requests},
-                                                       {"--replay", command.replayFile},
-                                                       {"--arrivals", command.arrivalsFile},
-                                                       {"--inject-drafts", command.draftsFile},
-                                                       {"--ir", command.compile.irFile}},
-                                                      command.kernel.sourceFiles),
-                                            diags);
+      badOption(diags, rule.option, rule.why);
+  return !diags.hasErrors() && checkOutputs(files(Value::Output), inputs(), diags);
 }
 
 /// The hooks of tests, and the trace to replay. False after an error.
-static bool readHooks(const RunCommand &command, const Program &program, const std::vector<Request> &requests,
-                      RunOptions &options, Diagnostics &diags) {
-  if (!command.draftsFile.empty()) {
-    auto drafts = tools::readDrafts(program, command.draftsFile, requests);
+bool RunCommand::readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags) {
+  if (!draftsFile.empty()) {
+    auto drafts = tools::readDrafts(program, draftsFile, requests);
     if (!got(drafts, diags))
       return false;
     options.drafts = std::move(*drafts);
   }
-  for (const std::string &text : command.corruptions) {
+  for (const std::string &text : corruptions) {
     auto corruption = tools::parseCorruption(program, text, requests);
     if (!got(corruption, diags))
       return false;
     options.corruptions.push_back(*corruption);
   }
-  if (command.replayFile.empty())
+  if (replayFile.empty())
     return true;
-  auto replay = tools::readTrace(command.replayFile);
+  auto replay = tools::readTrace(replayFile);
   if (!got(replay, diags))
     return false;
   options.replay = std::move(*replay);
-  options.replayName = command.replayFile;
+  options.replayName = replayFile;
   return true;
 }
 
-static void writeTrace(const std::string &path, const std::string &trace, Diagnostics &diags) {
+void writeTrace(const std::string &path, const std::string &trace, Diagnostics &diags) {
   if (path == "-")
     llvm::outs() << trace;
   else if (const std::string why = os::writeFile(path, trace); !why.empty())
@@ -104,8 +170,8 @@ static void writeTrace(const std::string &path, const std::string &trace, Diagno
 }
 
 /// Gives out the results of requests that had ended.
-static void reportInterrupted(const RunCommand &command, const Program &program, const Kernel &kernel,
-                              const std::vector<Request> &all, Results results, bool text, Diagnostics &diags) {
+void RunCommand::reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all,
+                                   Results results, Diagnostics &diags) const {
   std::vector<Request> requests;
   std::vector<RequestResult> ended;
   for (size_t i = 0; i < results.requests.size(); ++i)
@@ -114,59 +180,74 @@ static void reportInterrupted(const RunCommand &command, const Program &program,
       ended.push_back(std::move(results.requests[i]));
     }
   results.requests = std::move(ended);
-  const RunReport report{program, kernel, requests, results, command.acceptance, command.session.control};
-  llvm::outs() << (text ? formatText(report) : formatJson(report));
+  print({program, kernel, requests, results, acceptanceText, options.control});
   std::vector<std::string> missing;
-  for (const NamedFile &output : outputsOf(command))
-    if (!output.path.empty())
-      missing.push_back(output.option);
+  for (const NamedFile &output : files(Value::Output))
+    missing.push_back(output.option);
   diags.report(Diag::Interrupted, {}, results.requests.size(), all.size(),
                missing.empty() ? "" : "; nothing is written for " + llvm::join(missing, ", "));
 }
 
-bool runCommand(const RunCommand &command, Diagnostics &diags) {
-  if (!checkOptions(command, diags))
+/// `rangesBefore`: of the host, when the run began.
+void RunCommand::reportAll(const RunReport &report, size_t rangesBefore, Diagnostics &diags) const {
+  if (!traceFile.empty())
+    writeTrace(traceFile, report.results.trace, diags);
+  if (!timelineFile.empty())
+    writeOutput(timelineFile, formatRunTimeline(report, rangesBefore), diags);
+  if (!logitsFile.empty())
+    writeOutput(logitsFile, formatLogits(report), diags);
+  print(report);
+}
+
+/// The kernel, on the device that the options choose. nullopt after an error.
+std::optional<Kernel> RunCommand::load(const Program &program, Diagnostics &diags) {
+  // What only the reference executor can do chooses it.
+  if (kernelOptions.device == Device::Auto && (!replayFile.empty() || !compile.stopAfter.empty()))
+    kernelOptions.device = Device::Reference;
+  kernelOptions.cpuArch = cpuArch;
+  kernelOptions.check = kernelOptions.check || !options.schedule.empty();
+  kernelOptions.progress = showProgress;
+  auto kernel = Kernel::load(program, kernelOptions);
+  if (!got(kernel, diags))
+    return std::nullopt;
+  diags.adopt(kernel->messages());
+  return std::move(*kernel);
+}
+
+bool RunCommand::runProgram(Diagnostics &diags) {
+  if (!checkOptions(diags) || !checkArch(kernelOptions.device == Device::Cpu, diags))
     return false;
-  auto program = compileProgram(command.compile, diags);
-  if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags))
+  auto program = compileProgram(compile, diags);
+  if (!program || !checkOutputs(files(Value::Output), filesRead(*program), diags))
     return false;
   reportAccepted(*program, diags);
-  auto requests = readRequests(*program, command.requests, diags);
-  if (requests && !command.arrivalsFile.empty())
-    requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
-  RunOptions options = command.session;
-  if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
+  auto requests = readRequests(*program, requestsFile, diags);
+  if (requests && !arrivalsFile.empty())
+    requests = tools::readArrivals(*program, arrivalsFile, std::move(*requests));
+  if (!got(requests, diags) || !readHooks(*program, *requests, diags))
     return false;
   std::optional<tools::Acceptance> acceptance;
-  if (!command.acceptance.empty()) {
-    auto parsed = tools::Acceptance::parse(command.acceptance);
+  if (!acceptanceText.empty()) {
+    auto parsed = tools::Acceptance::parse(acceptanceText);
     if (!got(parsed, diags))
       return false;
     acceptance = std::move(*parsed);
   }
 
-  if (!command.timelineFile.empty())
+  if (!timelineFile.empty())
     tools::keepHostRanges();
-  const bool text = command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
-  KernelOptions where = command.kernel;
-  // What only the reference executor can do chooses it.
-  if (where.device == Device::Auto && (!command.replayFile.empty() || command.referenceAtGiven))
-    where.device = Device::Reference;
-  where.check = where.check || !command.session.schedule.empty();
-  where.progress = showProgress;
-  auto kernel = Kernel::load(*program, where);
-  if (!got(kernel, diags))
+  isText = format == Format::Text || (format == Format::Auto && llvm::outs().is_displayed());
+  const auto kernel = load(*program, diags);
+  if (!kernel)
     return false;
-  diags.adopt(kernel->messages());
-
-  options.trace = !command.traceFile.empty() || !command.timelineFile.empty();
-  options.tickTimes = !command.timelineFile.empty();
-  options.gauges = text;
-  options.logits = !command.logitsFile.empty();
+  options.trace = !traceFile.empty() || !timelineFile.empty();
+  options.tickTimes = !timelineFile.empty();
+  options.gauges = isText;
+  options.logits = !logitsFile.empty();
   options.progress = showProgress;
   options.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
-    auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, command.acceptanceSeed.value_or(0));
+    auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, acceptanceSeed);
     if (!got(drafts, diags))
       return false;
     options.drafts = std::move(*drafts);
@@ -178,23 +259,22 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!got(results, diags))
     return false;
   diags.adopt(results->messages);
-
   if (results->interrupted) {
-    reportInterrupted(command, *program, *kernel, *requests, std::move(*results), text, diags);
+    reportInterrupted(*program, *kernel, *requests, std::move(*results), diags);
     return false;
   }
-  if (!command.traceFile.empty())
-    writeTrace(command.traceFile, results->trace, diags);
-  const RunReport report{*program, *kernel, *requests, *results, command.acceptance, command.session.control};
-  if (!command.timelineFile.empty())
-    writeOutput(command.timelineFile, formatRunTimeline(report, rangesBefore), diags);
-  if (!command.logitsFile.empty())
-    writeOutput(command.logitsFile, formatLogits(report), diags);
-  llvm::outs() << (text ? formatText(report) : formatJson(report));
+  reportAll({*program, *kernel, *requests, *results, acceptanceText, options.control}, rangesBefore, diags);
   for (const RequestResult &result : results->requests)
     if (result.error)
       diags.adopt(*result.error);
   return !diags.hasErrors();
+}
+
+} // namespace
+
+Command &runCommand() {
+  static RunCommand command;
+  return command;
 }
 
 } // namespace megalith::tool

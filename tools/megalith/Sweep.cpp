@@ -332,7 +332,7 @@ private:
 
 } // namespace
 
-bool sweepCommand(const SweepCommand &command, Diagnostics &diags) {
+bool sweep(const SweepCommand &command, Diagnostics &diags) {
   const auto plan = planSweep(command, diags);
   if (!plan)
     return false;

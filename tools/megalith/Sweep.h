@@ -2,10 +2,32 @@
 #ifndef MEGALITH_TOOLS_SWEEP_H
 #define MEGALITH_TOOLS_SWEEP_H
 
-#include "Options.h"
+#include "ProgramCommand.h"
 #include "megalith/Tools.h"
 
 namespace megalith::tool {
+
+/// `megalith sweep`: every combination.
+class SweepCommand : public ProgramCommand {
+public:
+  SweepCommand();
+
+  /// Random weights of the shapes of these: the name of a model, or "", and its config.json. None with `--model`.
+  std::vector<std::pair<std::string, std::string>> configs;
+  std::vector<int64_t> requests, tokens, contexts;
+  std::vector<std::string> vary; ///< [PIPELINE:]PARAM=a,b,c
+  std::vector<Control> controls;
+  std::vector<std::string> acceptance; ///< profiles, or `none`
+  uint64_t acceptanceSeed = 0;
+  int64_t ticksPerLaunch = 0, repeats = 1;
+  Device device = Device::Cuda;
+  bool wholeKernel = false;
+  double watchdogSeconds = 10;
+  std::string csvFile;
+
+private:
+  bool runProgram(Diagnostics &diags) override;
+};
 
 /// A pipeline with values of the params that vary.
 struct SweepKernel {
@@ -66,6 +88,9 @@ private:
   void compareControls(const SweepPoint &point, SweepRow &row) const;
   void comparePlain(const SweepPoint &point, SweepRow &row) const;
 };
+
+/// Measures what the command asks for.
+bool sweep(const SweepCommand &command, Diagnostics &diags);
 
 } // namespace megalith::tool
 #endif

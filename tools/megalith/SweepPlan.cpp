@@ -50,10 +50,7 @@ private:
   std::set<std::string> names; ///< of the pipelines
   std::set<std::string> models;
 
-  bool bad(const std::string &option, const std::string &why) {
-    diags.report(Diag::BadOption, {}, option, why);
-    return false;
-  }
+  bool bad(const std::string &option, const std::string &why) { return badOption(diags, option, why); }
 
   template <class T> bool once(const std::string &option, const std::vector<T> &values) {
     for (size_t i = 0; i < values.size(); ++i)
@@ -85,31 +82,15 @@ private:
     for (const auto &rule : rules)
       if (rule.wrong)
         return bad(rule.option, rule.why);
-    const struct {
-      const char *option;
-      const std::vector<int64_t> &values;
-      int64_t limit;
-    } numbers[] = {{"--requests", command.requests, 1 << 16},
-                   {"--tokens", command.tokens, 1 << 24},
-                   {"--context", command.contexts, 1 << 28}};
-    for (const auto &entry : numbers) {
-      for (int64_t value : entry.values)
-        if (value < 1 || value > entry.limit)
-          return bad(fmt::format("{} {}", entry.option, value),
-                     fmt::format("expected a number from 1 to {}", entry.limit));
-      if (!once(entry.option, entry.values))
-        return false;
-    }
     std::vector<std::string> controls;
     for (Control control : command.controls)
       controls.push_back(controlName(control));
-    std::vector<NamedFile> inputs;
+    std::vector<NamedFile> read = command.inputs();
     for (const auto &[name, path] : command.configs)
-      inputs.push_back({"--config", path});
-    for (const std::string &file : command.files)
-      inputs.push_back({"FILE", file});
-    return once("--control", controls) && once("FILE", command.files) && once("--acceptance", command.acceptance) &&
-           checkOutputs({{"--csv", command.csvFile}}, inputs, diags);
+      read.push_back({"--config", path});
+    return once("--requests", command.requests) && once("--tokens", command.tokens) &&
+           once("--context", command.contexts) && once("--control", controls) && once("FILE", command.operands) &&
+           once("--acceptance", command.acceptance) && checkOutputs(command.files(Value::Output), read, diags);
   }
 
   bool readVariations() {
@@ -148,25 +129,25 @@ private:
 
   /// Says which pipeline an error of several was about.
   bool of(const std::string &file) {
-    if (command.files.size() > 1)
+    if (command.operands.size() > 1)
       diags.note("of the pipeline `" + file + "`");
     return false;
   }
 
   bool compileAll(SweepPlan &plan) {
-    for (const std::string &file : command.files) {
+    for (const std::string &file : command.operands) {
       ProgramOptions options = command.compile;
       options.file = file;
       if (!command.configs.empty()) {
         options.models = command.configs;
         options.weights = false;
       }
-      options.modelsOfOthers = command.files.size() > 1;
+      options.modelsOfOthers = command.operands.size() > 1;
       auto program = Program::compile(options);
       if (!got(program, diags))
         return of(file);
       diags.adopt(program->messages());
-      if (!checkOutputs({{"--csv", command.csvFile}}, filesRead(*program), diags))
+      if (!checkOutputs(command.files(Value::Output), filesRead(*program), diags))
         return false;
       reportAccepted(*program, diags);
       const std::string name = program->name();
@@ -198,7 +179,7 @@ private:
       if (!llvm::is_contained(params, variation.param)) {
         bad("--vary " + variation.text,
             fmt::format("the pipeline `{}` has no param `{}`", program.name(), variation.param));
-        diags.note(variation.pipeline.empty() && command.files.size() > 1
+        diags.note(variation.pipeline.empty() && command.operands.size() > 1
                        ? "`--vary PIPELINE:" + variation.text + "` varies it in one pipeline only"
                        : fmt::format("its params are {}", fmt::join(params, ", ")));
         return false;

@@ -6,22 +6,7 @@
 
 namespace megalith::tool {
 
-namespace cl = llvm::cl;
 using llvm::StringRef;
-
-std::vector<KnownOption> &knownOptions() {
-  static std::vector<KnownOption> all;
-  return all;
-}
-
-std::vector<const KnownOption *> optionsOf(cl::SubCommand &command) {
-  std::vector<const KnownOption *> options;
-  for (const KnownOption &known : knownOptions())
-    if (known.option->Subs.contains(&command))
-      options.push_back(&known);
-  llvm::sort(options, [](auto *a, auto *b) { return a->option->ArgStr < b->option->ArgStr; });
-  return options;
-}
 
 namespace {
 
@@ -30,14 +15,8 @@ std::string oneOf(llvm::ArrayRef<std::string> values) {
   return values.size() < 2 ? llvm::join(values, "") : llvm::join(values.drop_back(), ", ") + " or " + values.back();
 }
 
-std::string dashed(const cl::Option &option) {
-  return ((option.ArgStr.size() == 1 ? "-" : "--") + option.ArgStr).str();
-}
-
 /// `--requests=file.jsonl`, `-o file`.
-std::string form(const cl::Option &option) {
-  return (dashed(option) + (option.ArgStr.size() == 1 ? " " : "=") + option.ValueStr).str();
-}
+std::string form(const Option &option) { return option.dashed() + (option.isLetter() ? " " : "=") + option.value.form; }
 
 /// What others call things that we have.
 struct Advice {
@@ -128,24 +107,21 @@ private:
   CommandLine line;
   size_t next = 0;
   bool onlyFiles = false;
-  std::vector<StringRef> files;
-  std::vector<const cl::Option *> seen;
+  std::vector<std::pair<Option *, std::string>> given; ///< options and their values
 
-  void error(const std::string &what, const std::string &why) { diags.report(Diag::BadOption, {}, what, why); }
+  void error(const std::string &what, const std::string &why) { badOption(diags, what, why); }
 
-  cl::SubCommand &sub() const { return *line.command->sub; }
-  std::string program() const { return "megalith " + sub().getName().str(); }
+  std::string program() const { return "megalith " + line.command->name().str(); }
 
-  static const Command *find(StringRef name) {
-    const auto all = commands();
-    const auto *found = llvm::find_if(all, [&](const Command &command) { return command.sub->getName() == name; });
-    return found == all.end() ? nullptr : found;
+  static Command *find(StringRef name) {
+    const auto *found = llvm::find_if(commands(), [&](const Command *command) { return command->name() == name; });
+    return found == commands().end() ? nullptr : *found;
   }
 
   static std::vector<std::string> allNames() {
     std::vector<std::string> names;
-    for (const Command &command : commands())
-      names.push_back(command.sub->getName().str());
+    for (const Command *command : commands())
+      names.push_back(command->name().str());
     return names;
   }
 
@@ -190,20 +166,18 @@ private:
     const StringRef name = argument.ltrim('-').split('=').first;
     error(argument.str(), "`megalith` has no such option");
     std::string owners;
-    const cl::Option *owned = nullptr;
-    for (const Command &command : commands())
-      for (const KnownOption *known : optionsOf(*command.sub))
-        if (known->option->ArgStr == name) {
-          owners += (owners.empty() ? "`" : ", `") + command.sub->getName().str() + "`";
-          owned = known->option;
-        }
+    const Option *owned = nullptr;
+    for (const Command *command : commands())
+      if (const Option *option = command->find(name)) {
+        owners += (owners.empty() ? "`" : ", `") + command->name().str() + "`";
+        owned = option;
+      }
     if (owned)
       diags.note("it stands behind a command that has it: " + owners);
     else
       diags.note("before a command `--color`, `--help` and `--version` may stand");
     // Its value is no command.
-    if (owned && !argument.contains('=') && owned->getValueExpectedFlag() != cl::ValueOptional &&
-        next < arguments.size() && !find(arguments[next]))
+    if (owned && !argument.contains('=') && !owned->isFlag() && next < arguments.size() && !find(arguments[next]))
       ++next;
   }
 
@@ -222,49 +196,42 @@ private:
       const StringRef argument = arguments[next++];
       if (!onlyFiles && global(argument))
         continue;
-      line.arguments.push_back(argument.str());
       if (onlyFiles || argument == "-" || !argument.starts_with("-"))
-        files.push_back(argument);
+        line.command->operands.push_back(argument.str());
       else if (argument == "--")
         onlyFiles = true;
       else
         check(argument);
     }
-    if (line.asks == CommandLine::Runs)
-      demand();
-  }
-
-  const KnownOption *find(cl::SubCommand &command, StringRef name) const {
-    for (const KnownOption &known : knownOptions())
-      if (known.option->ArgStr == name && known.option->Subs.contains(&command))
-        return &known;
-    return nullptr;
+    if (line.asks != CommandLine::Runs)
+      return;
+    demand();
+    if (!diags.hasErrors())
+      fill();
   }
 
   void check(StringRef argument) {
     const auto [front, value] = argument.split('=');
     const bool hasValue = front.size() != argument.size();
     const StringRef name = front.drop_front(front.starts_with("--") ? 2 : 1);
-    const KnownOption *known = find(sub(), name);
-    if (!known) {
+    Option *option = line.command->find(name);
+    if (!option) {
       unknown(argument, name);
       return;
     }
-    if (!known->isList && llvm::is_contained(seen, known->option))
-      error(argument.str(), "`" + dashed(*known->option) + "` stands twice");
-    seen.push_back(known->option);
-    if (known->isFlag) {
+    if (!option->value.isList && llvm::any_of(given, [&](const auto &other) { return other.first == option; }))
+      error(argument.str(), "`" + option->dashed() + "` stands twice");
+    if (option->isFlag()) {
       if (hasValue && !llvm::is_contained({"true", "false", "1", "0"}, value))
         error(argument.str(), "takes no value");
-      return;
-    }
-    if (hasValue) {
-      judge(*known, value);
+      given.push_back({option, value.str()});
+    } else if (hasValue) {
+      judge(*option, value);
     } else if (next == arguments.size() || isOption(arguments[next])) {
-      error(argument.str(), "needs a value, `" + form(*known->option) + "`");
+      error(argument.str(), "needs a value, `" + form(*option) + "`");
+      given.push_back({option, ""});
     } else {
-      line.arguments.push_back(arguments[next].str());
-      judge(*known, arguments[next++]);
+      judge(*option, arguments[next++]);
     }
   }
 
@@ -272,62 +239,57 @@ private:
     if (argument == "-h")
       return true;
     return argument.consume_front("--") &&
-           (argument == "help" || argument == "version" || find(sub(), argument.split('=').first));
+           (argument == "help" || argument == "version" || line.command->find(argument.split('=').first));
   }
 
-  void judge(const KnownOption &known, StringRef value) {
-    if (known.values.empty() || llvm::is_contained(known.values, value))
+  void judge(Option &option, StringRef value) {
+    given.push_back({&option, value.str()});
+    const std::vector<std::string> known = option.value.names();
+    if (known.empty() || llvm::is_contained(known, value))
       return;
-    error((dashed(*known.option) + "=" + value).str(), "expected " + oneOf(known.values));
-    const char *advice = known.option->ArgStr == "device" ? adviceFor(deviceAdvice, value.split(':').first) : nullptr;
-    const auto begins = llvm::find_if(known.values, [&](const std::string &candidate) {
+    error((option.dashed() + "=" + value).str(), "expected " + oneOf(known));
+    const char *advice = option.name == "device" ? adviceFor(deviceAdvice, value.split(':').first) : nullptr;
+    const auto begins = llvm::find_if(known, [&](const std::string &candidate) {
       return !value.empty() && (value.starts_with_insensitive(candidate) || StringRef(candidate).starts_with(value));
     });
-    if (advice && llvm::is_contained(known.values, advice))
+    if (advice && llvm::is_contained(known, advice))
       diags.note(std::string("did you mean `") + advice + "`?");
-    else if (value == "auto" && known.option->ArgStr == "device")
+    else if (value == "auto" && option.name == "device")
       diags.note("what it measures differs from device to device, so none is chosen unasked");
-    else if (begins != known.values.end())
+    else if (begins != known.end())
       diags.note("did you mean `" + *begins + "`?");
     else
-      diags.suggest(value, known.values);
+      diags.suggest(value, known);
   }
 
   /// The option that begins so: of several the one that is required, then the shortest.
   std::string beginningWith(StringRef name) const {
-    const KnownOption *best = nullptr;
-    const auto rank = [](const KnownOption &known) {
-      return std::pair(known.option->getNumOccurrencesFlag() != cl::Required, known.option->ArgStr.size());
-    };
-    for (const KnownOption *known : optionsOf(sub()))
-      if (known->option->ArgStr.starts_with(name) && (!best || rank(*known) < rank(*best)))
-        best = known;
-    return best && !name.empty() ? best->option->ArgStr.str() : "";
+    const Option *best = nullptr;
+    const auto rank = [](const Option &option) { return std::pair(!option.isRequired, option.name.size()); };
+    for (const Option *option : line.command->sorted())
+      if (StringRef(option->name).starts_with(name) && (!best || rank(*option) < rank(*best)))
+        best = option;
+    return best && !name.empty() ? best->name : "";
   }
 
   void unknown(StringRef argument, StringRef name) {
     error(argument.str(), "`" + program() + "` has no such option");
     if (llvm::sys::fs::exists(argument)) {
-      files.push_back(argument);
+      line.command->operands.push_back(argument.str());
       diags.note("the file of this name is `./" + argument.str() + "`");
       return;
     }
     std::vector<std::string> names;
-    std::vector<const cl::Option *> foreign; // commands have options of the same name
-    for (const KnownOption &known : knownOptions())
-      if (known.option->Subs.contains(&sub()))
-        names.push_back(known.option->ArgStr.str());
-      else if (known.option->ArgStr == name)
-        foreign.push_back(known.option);
+    for (const Option &option : line.command->options)
+      names.push_back(option.name);
     std::string owner; // the first in the alphabet, of several
-    for (const cl::Option *option : foreign)
-      for (const cl::SubCommand *other : option->Subs)
-        if (owner.empty() || other->getName() < owner)
-          owner = other->getName().str();
+    for (const Command *other : commands())
+      if (other->find(name) && (owner.empty() || other->name() < owner))
+        owner = other->name().str();
     std::string near = beginningWith(name);
     if (near.empty())
       near = nearestName(name, names);
-    const bool has = !llvm::is_contained(names, "o") && sub().getName() != "cache";
+    const bool has = !llvm::is_contained(names, "o") && line.command->name() != "cache";
     if (const char *advice = has ? adviceFor(outputAdvice, name) : nullptr)
       diags.note(advice);
     else if (const char *other = adviceFor(optionAdvice, name))
@@ -342,22 +304,63 @@ private:
 
   /// One file, where the command takes one, and what is required.
   void demand() {
-    if (sub().PositionalOpts.empty()) {
-      if (!files.empty())
-        error(files[0].str(), "`" + program() + "` takes no file");
-    } else if (files.empty()) {
-      if (sub().PositionalOpts[0]->getNumOccurrencesFlag() != cl::Optional)
-        error(program(), sub().PositionalOpts[0]->ValueStr == "FILE"
-                             ? std::string("needs a pipeline file, such as pipelines/autoregressive.yaml")
-                             : "needs one of " + sub().PositionalOpts[0]->ValueStr.str());
-    } else if (files.size() > 1 && sub().PositionalOpts[0]->getNumOccurrencesFlag() != cl::OneOrMore)
-      error(files[1].str(), "`" + program() + "` takes one " +
-                                (sub().PositionalOpts[0]->ValueStr == "FILE" ? "pipeline file" : "word") +
-                                ", and has `" + files[0].str() + "`");
-    for (const KnownOption &known : knownOptions())
-      if (known.option->Subs.contains(&sub()) && known.option->getNumOccurrencesFlag() == cl::Required &&
-          !llvm::is_contained(seen, known.option))
-        error(program(), "needs `" + form(*known.option) + "`");
+    const Command &command = *line.command;
+    const std::vector<std::string> &found = command.operands;
+    const bool files = command.takesFiles();
+    if (found.size() < command.about.least)
+      error(program(), files ? "needs a pipeline file, such as pipelines/autoregressive.yaml"
+                             : "needs one of " + oneOf(command.words()));
+    else if (found.size() > command.about.most && command.about.most == 0)
+      error(found[0], "`" + program() + "` takes no file");
+    else if (found.size() > command.about.most)
+      error(found[1],
+            "`" + program() + "` takes one " + (files ? "pipeline file" : "word") + ", and has `" + found[0] + "`");
+    for (const Option &option : command.options)
+      if (option.isRequired && llvm::none_of(given, [&](const auto &other) { return other.first == &option; }))
+        error(program(), "needs `" + form(option) + "`");
+  }
+
+  /// Gives each option its values. The standard input is one file: `-`.
+  void fill() {
+    std::vector<std::string> &files = line.command->operands;
+    std::string reader; // of the standard input
+    const auto reads = [&](const std::string &what) {
+      if (!reader.empty())
+        error(what + " -", "the standard input can be read once, and `" + reader + "` is `-`, too");
+      reader = what;
+    };
+    for (const std::string &file : files)
+      if (file == "-")
+        reads("FILE");
+    for (auto &[option, all] : given) {
+      llvm::SmallVector<StringRef> values = {all};
+      if (option->value.isComma) {
+        values.clear();
+        StringRef(all).split(values, ',');
+      }
+      for (StringRef value : values) {
+        if (option->value.file == Value::Input && value == "-") {
+          reads(option->dashed());
+          if (option->name != "requests") // they are told from a file (readRequests)
+            value = "/dev/stdin";
+        }
+        option->given.push_back(value.str());
+        fill(*option, value);
+      }
+    }
+    if (line.command->takesFiles() && llvm::is_contained(files, ""))
+      error("FILE", "the path of the pipeline is empty");
+  }
+
+  void fill(const Option &option, StringRef text) {
+    // A path of no letters would be taken for an option that is not there.
+    const bool empty = text.empty() && !option.isFlag() && !option.value.isNumber;
+    const std::string why = empty ? "it is empty; leave the option out, or name something" : option.value.take(text);
+    if (why.empty())
+      return;
+    error(option.dashed() + " " + (text.empty() ? "''" : text.str()), why);
+    if (!empty && !option.value.words.empty())
+      diags.suggest(text, option.value.words);
   }
 };
 

@@ -2,9 +2,9 @@
 #ifndef MEGALITH_CHECKPOINT_CONFIGFILE_H
 #define MEGALITH_CHECKPOINT_CONFIGFILE_H
 
-#include "megalith/Checkpoint/JsonValue.h"
-#include "megalith/Checkpoint/Result.h"
 #include "megalith/Checkpoint/RopeTable.h"
+#include "megalith/Json/JsonValue.h"
+#include "megalith/Os/Result.h"
 #include <map>
 #include <memory>
 #include <string>
@@ -89,8 +89,8 @@ public:
   std::vector<std::string> keys() const;
 
 private:
-  CheckpointError readEos(const nlohmann::json &object, const JsonSource &source);
-  CheckpointError readOwnKeys();
+  FileError readEos(const nlohmann::json &object, const JsonSource &source);
+  FileError readOwnKeys();
   /// The member of `rope_parameters` for layers without a window, where types of layers have embeddings of their own.
   static constexpr const char *FullLayers = "full_attention";
   void normaliseRope();

@@ -2,8 +2,8 @@
 #ifndef MEGALITH_CHECKPOINT_SAFETENSORSFILE_H
 #define MEGALITH_CHECKPOINT_SAFETENSORSFILE_H
 
-#include "megalith/Checkpoint/Result.h"
 #include "megalith/Os/MappedFile.h"
+#include "megalith/Os/Result.h"
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -93,13 +93,13 @@ public:
 
   /// Copies `count` bytes of `tensor` from `offset` on. Faster than by `TensorView::data`, and `input-changed` where
   /// that would end the process. Several threads may read.
-  std::optional<CheckpointError> read(const TensorView &tensor, uint64_t offset, uint64_t count, void *to) const;
+  std::optional<FileError> read(const TensorView &tensor, uint64_t offset, uint64_t count, void *to) const;
   /// Tells the system that all tensors will be read.
   void willRead() const;
   /// `input-changed` when a file is no longer what it was: asked by who has read
   /// the tensors, before the results are used. (One that becomes shorter ends the
   /// process where its end is read, os::MappedFile.)
-  std::optional<CheckpointError> changed() const;
+  std::optional<FileError> changed() const;
   /// The shard in which the index puts a tensor that no shard holds, or null.
   const std::string *listedIn(std::string_view name) const;
 
@@ -112,8 +112,8 @@ public:
 private:
   using Places = std::map<std::string, std::string>; ///< by tensor: its file, as an index has it
   static Result<SafetensorsFile> loadOther(const std::string &dir);
-  std::optional<CheckpointError> add(const std::string &path, const Places &placed, const std::string &shard);
-  std::optional<CheckpointError> addShards(const std::string &dir);
+  std::optional<FileError> add(const std::string &path, const Places &placed, const std::string &shard);
+  std::optional<FileError> addShards(const std::string &dir);
 
   std::vector<std::shared_ptr<const os::MappedFile>> Mappings;
   std::map<std::string, TensorView, std::less<>> Tensors;

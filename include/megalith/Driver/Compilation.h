@@ -157,7 +157,7 @@ std::optional<HostKernel> assembleHostText(const std::string &cuda, const std::s
                                            const HostOptions &options, Diagnostics &diags);
 
 /// Turns an error of the Checkpoint library into a diagnostic.
-void reportCheckpoint(Diagnostics &diags, const CheckpointError &error);
+void reportCheckpoint(Diagnostics &diags, const FileError &error);
 
 } // namespace megalith::driver
 #endif

@@ -8,22 +8,42 @@
 namespace megalith::ir {
 
 enum class Op : uint16_t {
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) Enum,
+#define OP(Enum, ...) Enum,
 #include "megalith/IR/Ops.def"
 };
 
 /// Number of operations in Ops.def.
 constexpr unsigned numOps = 0
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) +1
+#define OP(Enum, ...) +1
 #include "megalith/IR/Ops.def"
     ;
+
+/// What holds of operations beside their counts.
+struct Trait {
+  enum Bits : unsigned {
+    Plain = 0,
+    Arithmetic = 1, ///< of control code: its result depends on its operands alone (Scalar.h)
+    Steady = 2,     ///< its value stays as long as a request waits for a slot
+    Changes = 4,    ///< it changes something, or what stands in it may
+    Stays = 8,      ///< also where nobody uses its results: it can fault, or stands for more than these
+    InSlot = 16,    ///< only of requests that hold a slot
+    Ends = 32,      ///< a region
+    ForValue = 64,  ///< its regions are evaluated for what they yield, and change nothing
+    OverRange = 128 ///< its region is evaluated for each number of a range: its operands begin with the range's
+  };
+};
 
 struct OpInfo {
   const char *mnemonic;
   int operands, results, regions; ///< exact counts; -1 = any
   const char *levels;             ///< letters of Ops.def
+  unsigned traits;
 };
 const OpInfo &opInfo(Op op);
+
+/// Whether it has one of these traits.
+inline bool hasTrait(Op op, unsigned traits) { return opInfo(op).traits & traits; }
+inline bool isOverRange(Op op) { return hasTrait(op, Trait::OverRange); }
 
 /// Operands of an operation of Elementwise.def; 0 for every other operation.
 constexpr int elementwiseOperands(Op op) {
@@ -37,18 +57,6 @@ constexpr int elementwiseOperands(Op op) {
 #include "megalith/IR/Elementwise.def"
   default:
     return 0;
-  }
-}
-
-/// Whether the region of an operation is evaluated for each number of a range: its operands begin with the range's.
-constexpr bool isOverRange(Op op) {
-  switch (op) {
-#define OVER(Enum, Mnemonic)                                                                                           \
-  case Op::Enum:                                                                                                       \
-    return true;
-#include "megalith/IR/Ops.def"
-  default:
-    return false;
   }
 }
 

@@ -49,17 +49,9 @@ std::vector<std::string> profileNames();
 
 /// `--plan key=value`.
 struct Knobs {
-  int64_t ctas = 0;      ///< 0: one per SM
-  int64_t ring = 0;      ///< stages; 0: as many as fit
-  int64_t flight = 0;    ///< copies of chunks under way in a CTA, at most; 0: chosen
-  int64_t chunk = 16384; ///< bytes of one chunk of the stream, at most
-  int64_t stamps = 0;    ///< 1: the kernel takes the time of each phase, when a launch asks for it
-  int64_t spare = 1;     ///< 1: CTA 0 may be left to control, see Matrix::firstCta
-  int64_t wide = 1;      ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2
-                         ///< wherever there is room for their sums
-  bool descending = false; ///< order=descending: a CTA walks its tiles from the last
-  int64_t operands = 0;    ///< bytes of shared memory for the activations of several rows; 0: chosen
-  bool words = true;       ///< edges=words: activations cross from CTA to CTA without a barrier
+#define NUMBER_KNOB(Key, Default, Least, Most) int64_t Key = Default;
+#define CHOICE_KNOB(Key, Member, Off, On, Default) bool Member = Default;
+#include "megalith/Plan/Knobs.def"
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
@@ -142,6 +134,12 @@ struct Phase {
   int result = -1; ///< Stream: number of the model's result whose best it finds
 };
 
+/// The matrices of which a CTA's producer copies chunks before it knows the pass, at most.
+struct AheadOfPlan {
+  std::vector<int> before, repeated, after; ///< `repeated`: repeatCount times
+  int64_t repeatCount;
+};
+
 /// A segment: phases, with at most one repeated run of them.
 struct Segment {
   std::string name;
@@ -149,6 +147,7 @@ struct Segment {
   std::vector<Phase> before, repeated, after;
   int64_t repeatCount = 0;
 
+  AheadOfPlan ahead() const;
   /// All phases in order, those of the layers once: fn(phase, whether it is in the layers).
   template <class Fn> void forEach(Fn fn) const {
     for (const Phase &phase : before)
@@ -249,6 +248,10 @@ struct ModelPlan {
   int64_t bestOffset;          ///< in the tagged words: maxima of all results, one behind the other
   Reducing reducing;
 
+  /// Buffers that the phase writes and that have images.
+  std::vector<const Buffer *> imagesOf(const Phase &phase) const;
+  /// Whether a phase needs nothing that another one, or another CTA, wrote.
+  bool readsWeightsAlone(const Phase &phase) const;
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
   }
@@ -290,8 +293,8 @@ struct Plan {
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
-  int64_t passBytes() const;     ///< of the tagged words: what tells a pass, with the paths of its rows
-  std::vector<ModelPlan> models; ///< one, for now
+  int64_t passBytes() const; ///< of the tagged words: what tells a pass, with the paths of its rows
+  std::vector<ModelPlan> models;
 
   KeptRows kept;
 
@@ -312,6 +315,26 @@ struct Plan {
 /// (Diag::PlanUnsupported, Diag::PlanShared).
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
                              Diagnostics &diags);
+
+/// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
+/// control, the phases of the pass with their layers, the results, control again.
+struct StampEvent {
+  std::string name;
+  int64_t layer = -1;           ///< -1: outside the layers
+  const Phase *phase = nullptr; ///< null: it is none
+};
+/// Of several models each has a list; they stand one behind the other.
+std::vector<StampEvent> stampEvents(const ModelPlan &planned);
+/// Where the list of model `number` begins.
+size_t firstStamp(const Plan &plan, int number);
+/// The number of a phase of model `number` in these lists: `first`, and `ofLayer` more in each further layer.
+struct StampNumber {
+  int64_t first, ofLayer;
+};
+StampNumber stampOf(const Plan &plan, int number, const Phase &phase);
+
+/// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
+int64_t controlRoom(const ir::Module &module);
 
 /// Checks that phases read only what an earlier phase wrote, that no place is written
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and

@@ -7,10 +7,10 @@
 #ifndef MEGALITH_REFERENCE_EXECUTOR_H
 #define MEGALITH_REFERENCE_EXECUTOR_H
 
-#include "megalith/Checkpoint/Replay.h"
 #include "megalith/IR/IR.h"
 #include "megalith/Request.h"
 #include "megalith/RequestEnd.h"
+#include "megalith/Requests/Replay.h"
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,20 +39,33 @@ struct Progress {
 /// By how much a metric of a live run grew is counted up to here: by 0, 1, ... and by one less than this or more.
 constexpr size_t LiveIncrements = 32;
 
-/// The host of a run that goes on: requests come while it runs, and all that becomes of them is told at once. Times are
-/// milliseconds of its clock. It is called from the thread of the run.
-struct LiveHost {
-  struct Arrival {
-    int64_t number; ///< greater than those before
-    std::shared_ptr<const Request> request;
-    bool keepLogits = false; ///< it is told the logits behind its tokens
-    bool keepPrompt = false; ///< promptRow() is called for it
+/// What a run knows of its host, at the start of a tick. Times are milliseconds of its clock.
+struct Host {
+  /// What it wants of request `number`.
+  struct Order {
+    int64_t number;
+    std::shared_ptr<const Request> request; ///< it arrives; null: it is taken back
+    bool keepLogits = false;                ///< the host is told the logits behind its tokens
+    bool keepPrompt = false;                ///< promptRow() is called for it
   };
   struct News {
-    std::vector<int64_t> cancels; ///< requests that arrived in earlier ticks, and are taken back
-    std::vector<Arrival> arrivals;
-    bool stop = false; ///< the run is cut off here
+    std::vector<Order> orders; ///< numbers of those that arrive grow
+    bool stop = false;         ///< the run is cut off here
   };
+  virtual ~Host() = default;
+  virtual double now() = 0; ///< of this tick, behind news()
+  /// At a tick's start, and no more than so many orders.
+  virtual News news(int64_t tick, int most) = 0;
+  /// All that arrived have ended: waits for others. The tick in which they come, this one or a later one; nullopt: none
+  /// come.
+  virtual std::optional<int64_t> wait(int64_t tick) = 0;
+  /// Nothing moved in a tick, and some request waits: for news, or for the clock.
+  virtual void pause() {}
+};
+
+/// The host of a run that goes on: requests come while it runs, and all that becomes of them is told at once. It is
+/// called from the thread of the run.
+struct LiveHost : Host {
   /// What the end of a tick leaves.
   struct Standing {
     struct Slot {
@@ -70,14 +83,6 @@ struct LiveHost {
     std::map<std::string, std::vector<int64_t>> increments; ///< as LiveStats has them
     int64_t ticks = 0, passes = 0, rows = 0;
   };
-  virtual ~LiveHost() = default;
-  virtual double now() = 0;
-  /// At a tick's start, and no more than so many.
-  virtual News news(int most) = 0;
-  /// All requests have ended: waits for others. False: none come.
-  virtual bool wait() = 0;
-  /// Nothing moved in a tick, and some request waits: for news, or for the clock.
-  virtual void pause() = 0;
   /// A tick has ended, and what happened in it follows.
   virtual void tickEnds() = 0;
   /// A row of the first model that predicts token number `token` of the prompt of a request.
@@ -112,9 +117,8 @@ struct Options {
   std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick
   std::function<bool()> interrupted;              ///< asked before each tick; the run ends there
-  /// The run goes on until this host stops it. Requests come from it alone, ticks are recorded by it, and their number
-  /// is not limited: `maxTicks`, `progress` and what is of a trace or of given requests are not looked at, and the
-  /// result is empty.
+  /// The run goes on until this host stops it. Requests come from it alone, and ticks are recorded by it: what is of a
+  /// trace or of given requests is not looked at, and the result is empty.
   LiveHost *live = nullptr;
 };
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace megalith::sema {
@@ -67,18 +68,18 @@ struct Range {
 
 /// Predefined names of the request, and of all that run with it.
 enum class Predefined : uint8_t {
-#define PREDEFINED(Id, Name, Type, Text) Id,
+#define PREDEFINED(Id, Name, Type, Values, Operation, Text) Id,
 #include "megalith/Sema/Builtins.def"
 };
 
 /// What can be read of a pool.
 enum class PoolName : uint8_t {
-#define POOL_NAME(Id, Name, Type, Text) Id,
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) Id,
 #include "megalith/Sema/Builtins.def"
 };
 
 enum class Function : uint8_t {
-#define FUNCTION(Id, Name, Params, Result, Text) Id,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Id,
 #include "megalith/Sema/Builtins.def"
 };
 
@@ -87,16 +88,23 @@ enum class BinaryOp : uint8_t { Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge,
 struct Expr;
 using ExprRef = std::shared_ptr<const Expr>;
 
+/// What a reducer is given, by the name that the IR has for it.
+struct Operand {
+  std::string name;
+  ExprRef value;
+  bool fromEnd = false; ///< of a bound of rows: it counts from the end of those that are served
+};
+
 /// One use of the logits of a call: what `reduce` in the IR is.
 struct Reduction {
-  std::string name;                                  ///< of Reducers.def
-  std::vector<std::pair<std::string, ExprRef>> with; ///< what it is given, by the names of the IR
-  int64_t n = 0;                                     ///< results of a row: a table; 0: a sequence
-  std::string of;                                    ///< a named result of the model; empty: the logits
-  std::string kept;                                  ///< reads the rows that this field keeps, not the call's
-  std::string minus;                                 ///< of a draw: the field whose rows are taken away
-  std::string keep;                                  ///< of argmax: the field that keeps the rows
-  std::string part;                                  ///< of a reducer with two results
+  std::string name; ///< of Reducers.def
+  std::vector<Operand> with;
+  int64_t n = 0;     ///< results of a row: a table; 0: a sequence
+  std::string of;    ///< a named result of the model; empty: the logits
+  std::string kept;  ///< reads the rows that this field keeps, not the call's
+  std::string minus; ///< of a draw: the field whose rows are taken away
+  std::string keep;  ///< of argmax: the field that keeps the rows
+  std::string part;  ///< of a reducer with two results
   Type type;
   SourceLoc loc;
 };
@@ -110,69 +118,121 @@ struct Reductions {
   unsigned depth = 0; ///< of blocks around it
 };
 
+//===--- what the kinds of an expression have of their own ------------------===//
+
+struct Number {
+  int64_t intValue = 0;  ///< of i32, bool and token
+  double floatValue = 0; ///< of f32, already rounded
+  bool literal = false;  ///< a written number: takes the other operand's type
+  bool operator==(const Number &b) const { return intValue == b.intValue && floatValue == b.floatValue; }
+};
+
+struct Name {
+  std::string name, member = {};
+  bool operator==(const Name &) const = default;
+};
+
+/// Of what has a number in its stage or policy, and a name for messages.
+struct Place {
+  int index = 0;
+  std::string name;
+  bool operator==(const Place &) const = default;
+};
+
+struct PoolRead {
+  std::string pool;
+  PoolName what;
+  bool operator==(const PoolRead &) const = default;
+};
+
+/// Of an index or a slice: which bounds count from the end.
+struct Bounds {
+  bool loFromEnd = false, hiFromEnd = false;
+  std::string result = {}; ///< of rows of a call: that of the model; empty: the logits
+  bool operator==(const Bounds &) const = default;
+};
+
+struct Lookup {
+  int64_t ngram = 3;   ///< at most
+  int64_t matches = 0; ///< rows of a table; 0: a sequence
+  bool operator==(const Lookup &) const = default;
+};
+
+struct Through {
+  Function function;
+  Place binder;       ///< its number is the nesting depth
+  int64_t rounds = 0; ///< of the range, at most
+  bool operator==(const Through &b) const { return function == b.function && binder == b.binder; }
+};
+
+struct Call {
+  std::string model;
+  bool draft = false;    ///< kv=draft
+  bool keepNone = false; ///< keep=none
+  int64_t chunk = 0;     ///< 0 = indivisible
+  int64_t most = 0;      ///< tokens that it is fed; 0: as many as there can be
+  std::string rows = {}; ///< `parents` or `visible`, which is args[1]; empty: a plain call
+  std::shared_ptr<Reductions> reductions = std::make_shared<Reductions>();
+  bool operator==(const Call &) const = default; // each call has reductions of its own
+};
+
+/// One result of a call.
+struct Result {
+  int index = 0; ///< of its reductions
+  bool operator==(const Result &) const = default;
+};
+
+/// What top_k gives: two parts, which are reductions of the call where they are read.
+using Parts = std::shared_ptr<const Reduction>;
+
 struct Expr {
   enum Kind : uint8_t {
-    Const,        ///< intValue (i32, bool, token) or floatValue (f32, already rounded)
-    FieldRead,    ///< name
-    InputRead,    ///< name
-    LocalRead,    ///< index: the assignment's number in its stage or policy
-    BinderRead,   ///< index: nesting depth of the binder
-    ObserveArg,   ///< index, in a policy's observe
-    PolicyState,  ///< name = policy, member = state
-    PolicyOutput, ///< name = policy, member = output
-    Request,      ///< predefined
-    Pool,         ///< name = pool, poolName
+    Const,        ///< Number
+    FieldRead,    ///< Name
+    InputRead,    ///< Name
+    LocalRead,    ///< Place: the assignment's number. Perhaps args[0]: the constant that it is
+    BinderRead,   ///< Place: nesting depth of the binder
+    ObserveArg,   ///< Place, in a policy's observe
+    PolicyState,  ///< Name: policy and state
+    PolicyOutput, ///< Name: policy and output
+    Request,      ///< Predefined
+    Pool,         ///< PoolRead
     Neg,          ///< args[0]
     Not,          ///< args[0]
-    Binary,       ///< binary; args[0], args[1]
+    Binary,       ///< BinaryOp; args[0], args[1]
     Select,       ///< args = {condition, then, otherwise}
-    MinMax,       ///< function = Min or Max; args
-    Math,         ///< function = Exp, Log, Pow, Sqrt or Abs; args
+    Math,         ///< Function, one with an operation of its own: Min, Max, Exp, Ratio, ...; args
     Cast,         ///< args[0], to the type
-    Ratio,        ///< args[0], args[1]
     Tiers,        ///< args = {x, t0, v0, t1, v1, ...}
     SeqLen,       ///< args[0]
-    SeqAt,        ///< args = {base, index}; loFromEnd: index counts from the end
-    SeqSlice,     ///< args = {base, lo, hi}, null = whole side; loFromEnd, hiFromEnd
+    SeqAt,        ///< Bounds; args = {base, index}
+    SeqSlice,     ///< Bounds; args = {base, lo, hi}, null = whole side
     SeqConcat,    ///< args[0], args[1]
     SeqMake,      ///< args = elements, or the rows of a table
-    SeqConst,     ///< args = constants: a param
-    NgramLookup,  ///< args = {sequence, width, from or null, ngram or null}; ngram, matches
-    Over,         ///< function = a binder; args = {low, high, body...}, of Top then k; index = depth of the binder
-    Follow,       ///< args = {rows, parents, best, root}
-    TreePart,     ///< args = {last, table}; index = 0: rows, 1: parents
+    SeqConst,     ///< Name of a param; args = constants
+    NgramLookup,  ///< Lookup; args = {sequence, width, from or null, ngram or null}
+    Over,         ///< Through; args = {low, high, body...}, of Top then k
+    TreeRows,     ///< args = {last, table}
+    TreeParents,  ///< the same, directly after the rows
     Append,       ///< args[0] = a sequence; args[1] = where it stops, or absent
-    ModelCall,    ///< name = model; args[0] = the fed tokens, args[1] = what `member` is: parents or visible; call
-                  ///< attributes below
-    LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd; member = a result
-    Reduced,      ///< args[0] = call; index = of its reductions
-    Sampling,     ///< member = the setting
-    Uniform       ///< args = {position, lane, noise}
+    ModelCall,    ///< Call; args[0] = the fed tokens, args[1] = where its rows stand
+    LogitRows,    ///< Bounds; args = {call, first, last}, null = whole side
+    Reduced,      ///< Result; args[0] = call
+    TopParts,     ///< Parts; args[0] = call
+    Sampling      ///< Name of the setting
   } kind = Const;
+  using Data = std::variant<std::monostate, Number, Name, Place, Predefined, PoolRead, BinaryOp, Function, Bounds,
+                            Lookup, Through, Call, Result, Parts>;
   Type type;
   Range range;    ///< of an i32 value; of a sequence or table of i32, that of its elements
   int pieces = 1; ///< of a sequence: fields, views and lists that it is put together of
   SourceLoc loc;
   std::vector<ExprRef> args;
-  std::string name, member;
-  int64_t intValue = 0;
-  double floatValue = 0;
-  int index = 0;
-  int64_t ngram = 0;   ///< at most
-  int64_t rounds = 0;  ///< of a binder's range, at most
-  int64_t matches = 0; ///< rows of a table; 0: a sequence
-  int64_t chunk = 0;   ///< of a call; 0 = indivisible
-  int64_t most = 0;    ///< of a call: tokens that it is fed; 0: as many as there can be
-  BinaryOp binary = BinaryOp::Add;
-  Predefined predefined = Predefined::Tokens;
-  PoolName poolName = PoolName::Len;
-  Function function = Function::Min;
-  std::shared_ptr<Reductions> reductions; ///< of a call
-  std::shared_ptr<const Reduction> parts; ///< of top_k: two parts, which are reductions of args[0] where they are read
-  bool literal = false;                   ///< a written number: takes the other operand's type
-  bool loFromEnd = false, hiFromEnd = false; ///< a negative literal: `len(base) + literal`
-  bool draft = false;                        ///< of a call: kv=draft
-  bool keepNone = false;                     ///< of a call: keep=none
+  Data data;
+
+  template <class T> const T &as() const { return std::get<T>(data); }
+  template <class T> bool is(const T &value) const { return std::holds_alternative<T>(data) && as<T>() == value; }
+  const std::string &name() const { return as<Name>().name; }
 };
 
 struct Stmt {
@@ -189,12 +249,12 @@ struct Stmt {
     For,            ///< name, values = {low, high}; body; index = depth of the binder
     While           ///< values[0]; bound; body
   } kind = Effect;
-  std::string name;
+  std::string name = {};
   int index = 0;
   int64_t bound = 0;
-  std::vector<ExprRef> values;
-  std::vector<Stmt> body, otherwise;
-  SourceLoc loc;
+  std::vector<ExprRef> values = {};
+  std::vector<Stmt> body = {}, otherwise = {};
+  SourceLoc loc = {};
 };
 
 } // namespace megalith::sema

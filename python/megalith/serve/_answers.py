@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._core import version
-from .._session import Logprob
+from .._events import Logprob
 from ..text import Tokenizer
 from ._engine import Run, TokenLogprob
 from ._protocol import ApiError, Job

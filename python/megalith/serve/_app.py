@@ -29,6 +29,7 @@ from ._protocol import ApiError, Job, no_such_model
 from ._reader import Reader
 
 PAGE = Path(__file__).parent / "page"
+KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 T = TypeVar("T")
 BODY_SECONDS = 30.0
 """So long a body may take to come."""
@@ -379,8 +380,8 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         content = engine.history.answer(int(after[:18]))
         return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
-    def page(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        content = (PAGE / name).read_bytes()
+    def page(file: Path) -> Callable[[Request], Awaitable[Response]]:
+        content, kind = file.read_bytes(), KINDS[file.suffix]
 
         async def answer(request: Request) -> Response:
             headers = {
@@ -428,10 +429,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         Route("/metrics", metrics),
         Route("/stats", stats),
         Route("/history", history),
-        Route("/", page("index.html", "text/html")),
-        Route("/page.js", page("page.js", "text/javascript")),
-        Route("/page.css", page("page.css", "text/css")),
-        Route("/icon.svg", page("icon.svg", "image/svg+xml")),
+        *(Route("/" if file.name == "index.html" else f"/{file.name}", page(file)) for file in PAGE.iterdir()),
     ]
     paths = {route.path for route in routes}
     app = Starlette(

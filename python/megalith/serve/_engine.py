@@ -11,8 +11,10 @@ from typing import Any
 
 from .._core import fault_text
 from .._errors import Error
+from .._events import Event, Logprob
 from .._program import State
-from .._session import AsyncGeneration, Event, Logprob, Session
+from .._session import Session
+from .._streams import AsyncGeneration
 from ..text import TextError, Tokenizer
 from ._history import History
 from ._metrics import Metrics, counts_of

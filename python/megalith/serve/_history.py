@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .._events import Event
     from .._program import State
-    from .._session import Event
     from ._metrics import Metrics
 
 SPAN = 600.0

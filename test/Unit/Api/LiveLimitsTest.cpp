@@ -104,7 +104,7 @@ TEST(Live, TakesNoMoreWhenEndsAreNotRead) {
   const Kernel kernel = loaded(serving());
   LiveSession session = opened(kernel, {.places = 1, .queue = 1});
   for (uint64_t ended = 1; ended <= 4; ++ended) {
-    ASSERT_TRUE(session.submit(request(1), 0, 30s)) << ended;
+    ASSERT_TRUE(session.submit(request(1), 0, hangs)) << ended;
     waitUntil([&] { return session.stats().ended["length"] == ended; });
   }
   EXPECT_REFUSED(session.submit(request(1)), "the ends of 4 requests");

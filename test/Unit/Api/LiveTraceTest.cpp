@@ -1,6 +1,6 @@
 //===- LiveTraceTest.cpp - sessions, gone through again from their traces -===//
 #include "LiveTesting.h"
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Requests/Trace.h"
 #include <algorithm>
 #include <random>
 #include <thread>

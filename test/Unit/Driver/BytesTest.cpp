@@ -1,10 +1,10 @@
 // Every textual input with every byte put into it at several places: a value or an error, no
 // exception, and nothing in what is shown that a terminal obeys.
 #include "../Terminal.h"
-#include "megalith/Checkpoint/Requests.h"
-#include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/IR/Text.h"
+#include "megalith/Requests/Requests.h"
+#include "megalith/Requests/Trace.h"
 #include "megalith/Syntax/Parse.h"
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,9 @@
 // The reducers of device/Reducers.cuh on the CPU executor, against what the reference executor makes of a whole row.
 #include "device/Abi.h"
 #include "device/Shape.h"
-#include "megalith/Checkpoint/Reduce.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/IR/Reducers.h"
+#include "megalith/Reference/Reduce.h"
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
 #include <algorithm>

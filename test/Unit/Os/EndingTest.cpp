@@ -55,7 +55,7 @@ struct EndingTest : testing::Test {
   std::string temporary() const { return dir.path() + "/tmp"; }
   bool nothingLeft() const { return fs::is_empty(temporary()); }
   void waitFor(const std::string &path) const {
-    for (int i = 0; i < 1000 && !fs::exists(path); ++i)
+    for (int i = 0; i < 100000 && !fs::exists(path); ++i)
       usleep(5000);
     EXPECT_TRUE(fs::exists(path)) << path;
   }
@@ -98,7 +98,7 @@ TEST_F(EndingTest, BySignals) {
     EXPECT_EQ(end.said, "");
     EXPECT_TRUE(nothingLeft()) << signal;
     for (const char *name : {"/child", "/grandchild"}) {
-      for (int i = 0; i < 1000 && runs(dir.path() + name); ++i) // ended, and not dead yet
+      for (int i = 0; i < 100000 && runs(dir.path() + name); ++i) // ended, and not dead yet
         usleep(5000);
       EXPECT_FALSE(runs(dir.path() + name)) << name;
     }

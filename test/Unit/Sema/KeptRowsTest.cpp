@@ -18,10 +18,10 @@ static std::string said(const Check &c) {
 /// What the call of a statement gives.
 static std::string reductions(const sema::Stmt &statement) {
   std::string list;
-  for (const sema::Reduction &r : statement.values[0]->reductions->list) {
+  for (const sema::Reduction &r : statement.values[0]->as<sema::Call>().reductions->list) {
     list += r.name + " " + r.type.str() + " " + r.kept + "/" + r.minus + "/" + r.keep + ":";
-    for (const auto &[name, value] : r.with)
-      list += " " + name;
+    for (const sema::Operand &operand : r.with)
+      list += " " + operand.name;
     list += "\n";
   }
   return list;

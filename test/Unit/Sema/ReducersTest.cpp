@@ -27,10 +27,10 @@ TEST(Reducers, SeveralReadOneCall) {
   const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
   ASSERT_EQ(call.kind, sema::Expr::ModelCall);
   std::string names;
-  for (const sema::Reduction &r : call.reductions->list) {
+  for (const sema::Reduction &r : call.as<sema::Call>().reductions->list) {
     names += r.name + " " + r.type.str() + ":";
-    for (const auto &[name, value] : r.with)
-      names += " " + name;
+    for (const sema::Operand &operand : r.with)
+      names += " " + operand.name;
     names += "\n";
   }
   EXPECT_EQ(names, "sample token[5]: temperature top_k top_p min_p noise\n"
@@ -115,6 +115,9 @@ TEST(Reducers, Arguments) {
        "`argmax` takes 1 argument, found 2 [argument-count]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, 3)\n      - trace: p[0]",
        "argument `tokens` of `prob` must be a sequence of tokens, found i32 [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, [5, -1])\n      - trace: "
+       "p[0]",
+       "argument `tokens` of `prob` must be a sequence of tokens, found i32[2] [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 65)\n      - trace: p[0]",
        "argument `n` of `top_k` must be from 1 to 64, is 65 [bad-argument]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n      - trace: p[0]",
@@ -160,10 +163,10 @@ TEST(Reducers, SeveralOfARowAreATable) {
   ASSERT_TRUE(c.pipeline) << c.messages;
   const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
   ASSERT_EQ(call.kind, sema::Expr::ModelCall); // it runs where it stands
-  ASSERT_EQ(call.reductions->list.size(), 2u);
-  EXPECT_EQ(call.reductions->list[0].type.str(), "token[5, 3]");
-  EXPECT_EQ(call.reductions->list[1].type.str(), "f32[5, 3]");
-  EXPECT_EQ(call.reductions->list[1].part, "prob");
+  ASSERT_EQ(call.as<sema::Call>().reductions->list.size(), 2u);
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[0].type.str(), "token[5, 3]");
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].type.str(), "f32[5, 3]");
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].part, "prob");
   // What nobody reads is not computed.
   c = reduced(R"(- l: target([last] + draft, kv=draft)
       - t: top_k(l, 3)
@@ -172,9 +175,9 @@ TEST(Reducers, SeveralOfARowAreATable) {
       - trace: len(two[0]))");
   ASSERT_TRUE(c.pipeline) << c.messages;
   const sema::Expr &other = *c.pipeline->stages[2].body[1].values[0];
-  ASSERT_EQ(other.reductions->list.size(), 2u);
-  EXPECT_EQ(other.reductions->list[0].type.str(), "token[2, 2]");
-  EXPECT_EQ(other.reductions->list[1].type.str(), "token[5, 3]");
+  ASSERT_EQ(other.as<sema::Call>().reductions->list.size(), 2u);
+  EXPECT_EQ(other.as<sema::Call>().reductions->list[0].type.str(), "token[2, 2]");
+  EXPECT_EQ(other.as<sema::Call>().reductions->list[1].type.str(), "token[5, 3]");
 }
 
 TEST(Reducers, NamedResults) {
@@ -193,7 +196,7 @@ TEST(Reducers, NamedResults) {
       - trace: one[0] == again[0] and same[0] == best[0] and two[0][0] == t.token[0][0])");
   ASSERT_TRUE(c.pipeline) << c.messages;
   std::string list;
-  for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->reductions->list)
+  for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->as<sema::Call>().reductions->list)
     list += r.name + " of " + (r.of.empty() ? "logits" : r.of) + " " + r.type.str() + "\n";
   EXPECT_EQ(list, "argmax of logits token[5]\n"
                   "argmax of h1 token[5]\n"
@@ -214,6 +217,14 @@ note: did you mean `h1`?
       |                      ^~~~
 note: its model file names none: it has no `results`
 )");
+}
+
+TEST(Reducers, WrittenNumbersAreTokens) {
+  const Check c = reduced("- l: target([last], kv=draft)\n      - best: argmax(l)\n      - p: prob(l, [5])\n"
+                          "      - trace: p[0]");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].with[0].value->type.str(), "token[1]");
 }
 
 TEST(Reducers, SamplingIsNoConstant) {

@@ -1,0 +1,49 @@
+//===- Reduce.h - what is made of one row's logits --------------*- C++ -*-===//
+//
+// The reducers of IR/Reducers.def on a whole row, in the arithmetic of device/Sampling.h: what the reference executor
+// gives, and by what a replay checks the values of others. docs/ir.md says what they are.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_REFERENCE_REDUCE_H
+#define MEGALITH_REFERENCE_REDUCE_H
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace megalith {
+
+/// A reducer and what it is given for a row.
+struct RowReduction {
+  std::string reducer; ///< its name; of top_k's second part `top_k.prob`
+  // Settings.
+  float temperature = 1;
+  int32_t topK = 0;
+  float topP = 1, minP = 0;
+  // Of a draw.
+  uint32_t runSeed = 0, requestSeed = 0;
+  int32_t position = 0; ///< of the token drawn
+  int32_t noise = 0;
+  int32_t token = 0; ///< of `prob`
+  int32_t n = 1;     ///< results at most; fewer where S has fewer tokens
+  /// Of a draw with `minus`: the logits whose probabilities are taken away; empty: none.
+  std::span<const float> minus = {};
+};
+
+/// Tokens, or the bits of f32 values. The logits have no NaN.
+std::vector<int32_t> reduceRow(const RowReduction &with, std::span<const float> logits);
+
+/// Whether `values` can be what these logits give, when each may be wrong by `error`: `values` of an executor that adds
+/// in another order. Empty when they can, else what is wrong.
+std::string whyNotReduced(const RowReduction &with, std::span<const float> logits, const std::vector<int32_t> &values,
+                          double error);
+
+/// How far a logit of this row may be off, as `--replay-error` says it: `part` of the row's root mean square, and one
+/// step of bf16 at its greatest.
+double errorOfLogits(std::span<const float> logits, double part);
+
+/// The tokens that settings leave, ascending.
+std::vector<int32_t> tokensLeft(const RowReduction &with, std::span<const float> logits);
+
+} // namespace megalith
+#endif
