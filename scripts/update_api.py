@@ -34,6 +34,15 @@ class Entry:
         self.type, self.name, self.snake, *rest = parts
         zero = {"bool": "false", "std::string": "{}", "double": "-1"}.get(self.type, "0")
         self.default = rest[0] if rest else zero
+        self.limits = rest[1:]
+
+    def range(self):
+        """For people; empty where all values of the type may be."""
+        if not self.limits or self.limits[0] == "INT64_MIN" or self.limits[1] == "UINT32_MAX" and self.limits[0] == "0":
+            return ""
+        known = {"INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "size_t": int}
+        least, most = (int(eval(each, {}, known)) for each in self.limits)  # noqa: S307
+        return f"{least} to {most}"
 
     def c_default(self):
         return {"false": "0", "{}": "0"}.get(self.default, self.default)
@@ -48,7 +57,7 @@ def member(declaration, text, trailing, above):
     line = f"  {declaration} {trailing[0]}{text}{trailing[1]}"
     if len(line) <= WIDTH:
         return [line]
-    wrapped = textwrap.wrap(text, WIDTH - 2 - len(above[1]) - len(above[2]), break_on_hyphens=False)
+    wrapped = textwrap.wrap(text[0].upper() + text[1:], WIDTH - 2 - len(above[1]) - len(above[2]), break_on_hyphens=False)
     comments = [f"  {above[0] if i == 0 else above[1]}{part}" for i, part in enumerate(wrapped)]
     comments[-1] += above[2]
     return [*comments, f"  {declaration}"]
@@ -67,10 +76,10 @@ def c(each):
 def region(path, name, what, more):
     macros = [each.strip() for each in what.split(",")]
     if path.suffix == ".md":
-        rows = ["| C++ | C, Python | default | |", "| --- | --- | --- | --- |"]
+        rows = ["| C++ | C, Python | default | from, to | |", "| --- | --- | --- | --- | --- |"]
         for each in entries(name, macros):
             default = {"{}": "", "false": "off"}.get(each.default, each.default)
-            rows.append(f"| `{each.name}` | `{each.snake}` | {default} | {each.text} |")
+            rows.append(f"| `{each.name}` | `{each.snake}` | {default} | {each.range()} | {each.text} |")
         return ["", *rows, ""]
     if macros[0].startswith("INIT "):
         struct = macros[0].split()[1]

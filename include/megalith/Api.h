@@ -352,10 +352,10 @@ struct Results {
 struct RunOptions {
   // from RunOptions.def: NUMBER, FLAG, TEXT
   int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
-  /// ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each tick
+  /// Ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each tick
   int64_t ticksPerLaunch = 0;
   uint32_t seed = 0; ///< of random numbers, beside each request's own
-  /// seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
+  /// Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
   /// itself
   double watchdogSeconds = 10;
   bool trace = false;     ///< give the trace of results
@@ -369,7 +369,7 @@ struct RunOptions {
   std::string replayName = {}; ///< what messages call it
   double replayEpsilon = 0.05; ///< how far a replayed token may be below the maximum
   double replayError = 0.05;   ///< how far off logits may be for the value of another reducer
-  /// of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it
+  /// Of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it
   std::string schedule = {};
   // ---
   Control control = Control::Resident;

@@ -27,20 +27,20 @@ struct LiveOptions {
   // from LiveOptions.def: NUMBER
   size_t places = 256; ///< requests in the kernel's table
   size_t queue = 4096; ///< requests that wait on the host for a place in it
-  /// of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
+  /// Of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
   /// allow, at most 8192
   int64_t maxTokens = 0;
   int64_t maxEnds = 64; ///< words that the tokens and sequences which end a request take together
   size_t ring = 1024;   ///< news that the kernel can be ahead of the host, a power of two
   uint32_t seed = 0;    ///< of random numbers, beside each request's own
-  /// seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill
+  /// Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill
   double watchdogSeconds = 10;
   int64_t idleMs = 10000; ///< the kernel ends when nothing was to do for so long; below 0: never
-  /// rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with logprobs
+  /// Rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with logprobs
   /// may still generate, and where they ask for those of their prompts one for each token of these but the first. Such
   /// a request waits until there are as many. 0: no request may ask for them
   int64_t logitLines = 0;
-  /// keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
+  /// Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
   /// requests, at least 4096. The session goes on when it is full, without a trace. 0: none
   size_t trace = 0;
   // ---
@@ -52,7 +52,7 @@ struct LiveEnd : RequestEnd {
   // from RequestEnd.def: LIVE_END
   int64_t promptTokens = 0; ///< of its prompt
   int64_t generated = 0;    ///< new tokens
-  double submitted = -1;    ///< milliseconds since the session opened, as the next ones; negative: it never came
+  double submitted = -1;    ///< in milliseconds since the session opened, as the next ones; negative: it never came
   double admitted = -1;     ///< it took a slot for the first time
   double firstToken = -1;   ///< it had its first token
   double ended = -1;        ///< it ended
@@ -93,7 +93,7 @@ struct LiveStats {
   // from LiveStats.def: STAT
   size_t waiting = 0;          ///< requests on the host, without a place
   size_t running = 0;          ///< requests in the kernel's table that have not ended
-  int64_t ticks = 0;           ///< of the kernel, as passes and rows
+  int64_t ticks = 0;           ///< of the kernel
   int64_t passes = 0;          ///< of models
   int64_t rows = 0;            ///< that were fed
   int64_t promptTokens = 0;    ///< of requests that got a place

@@ -21,7 +21,7 @@ struct RequestEnd {
   std::string fault = {};      ///< the code, with `fault`
   std::string faultState = {}; ///< in which it happened
   std::string place = {};      ///< FILE:LINE of the pipeline
-  /// numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none
+  /// Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none
   std::string faultDetail = {};
   int64_t passes = 0; ///< of models that it was in
   int64_t rows = 0;   ///< that it fed

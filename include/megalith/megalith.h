@@ -220,11 +220,11 @@ typedef struct megalith_run_options {
   size_t size;
   /* from RunOptions.def: NUMBER, FLAG, TEXT */
   int64_t max_ticks; /**< ends the run after so many; 0: no limit */
-  /** ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each
+  /** Ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each
    *  tick */
   int64_t ticks_per_launch;
   uint32_t seed; /**< of random numbers, beside each request's own */
-  /** seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
+  /** Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
    *  itself */
   double watchdog;
   int trace;       /**< give the trace of results */
@@ -238,7 +238,7 @@ typedef struct megalith_run_options {
   const char *replay_name; /**< what messages call it */
   double replay_epsilon;   /**< how far a replayed token may be below the maximum */
   double replay_error;     /**< how far off logits may be for the value of another reducer */
-  /** of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it */
+  /** Of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it */
   const char *schedule;
   /* --- */
   int control;            /**< a megalith_control */
@@ -282,7 +282,7 @@ typedef struct megalith_result {
   const char *fault;       /**< the code, with `fault` */
   const char *fault_state; /**< in which it happened */
   const char *place;       /**< FILE:LINE of the pipeline */
-  /** numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
+  /** Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
   const char *fault_detail;
   int64_t passes; /**< of models that it was in */
   int64_t rows;   /**< that it fed */
@@ -333,20 +333,20 @@ typedef struct megalith_live_options {
   /* from LiveOptions.def: NUMBER */
   size_t places; /**< requests in the kernel's table */
   size_t queue;  /**< requests that wait on the host for a place in it */
-  /** of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
+  /** Of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
    *  allow, at most 8192 */
   int64_t max_tokens;
   int64_t max_ends; /**< words that the tokens and sequences which end a request take together */
   size_t ring;      /**< news that the kernel can be ahead of the host, a power of two */
   uint32_t seed;    /**< of random numbers, beside each request's own */
-  /** seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill */
+  /** Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill */
   double watchdog;
   int64_t idle_ms; /**< the kernel ends when nothing was to do for so long; below 0: never */
-  /** rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with
+  /** Rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with
    *  logprobs may still generate, and where they ask for those of their prompts one for each token of these but the
    *  first. Such a request waits until there are as many. 0: no request may ask for them */
   int64_t logit_lines;
-  /** keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
+  /** Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
    *  requests, at least 4096. The session goes on when it is full, without a trace. 0: none */
   size_t trace;
   /* --- */
@@ -382,13 +382,13 @@ typedef struct megalith_live_end {
   const char *fault;       /**< the code, with `fault` */
   const char *fault_state; /**< in which it happened */
   const char *place;       /**< FILE:LINE of the pipeline */
-  /** numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
+  /** Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
   const char *fault_detail;
   int64_t passes;        /**< of models that it was in */
   int64_t rows;          /**< that it fed */
   int64_t prompt_tokens; /**< of its prompt */
   int64_t generated;     /**< new tokens */
-  double submitted;      /**< milliseconds since the session opened, as the next ones; negative: it never came */
+  double submitted;      /**< in milliseconds since the session opened, as the next ones; negative: it never came */
   double admitted;       /**< it took a slot for the first time */
   double first_token;    /**< it had its first token */
   double ended;          /**< it ended */
@@ -456,7 +456,7 @@ typedef struct megalith_stats {
   /* from LiveStats.def: STAT */
   size_t waiting;           /**< requests on the host, without a place */
   size_t running;           /**< requests in the kernel's table that have not ended */
-  int64_t ticks;            /**< of the kernel, as passes and rows */
+  int64_t ticks;            /**< of the kernel */
   int64_t passes;           /**< of models */
   int64_t rows;             /**< that were fed */
   int64_t prompt_tokens;    /**< of requests that got a place */
