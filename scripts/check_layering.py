@@ -18,12 +18,14 @@ ELEMENTWISE = "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
-ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
+ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
 LIVE, LIMITS = "LiveSession.h", "Limits.h"
-API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST]
+# What C++, C and Python have in common: only binders include these.
+SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
+API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
 ALLOWED = {
     # The headers of the library, and what is installed of them: nothing of ours but each other.
-    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST],
+    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST, END],
     "LiveSession.h": ["Api.h"],
     "Tools.h": ["Api.h"],
     "megalith.h": [],
@@ -32,6 +34,8 @@ ALLOWED = {
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
+    "RequestEnd.h": [],
+    **{name: [] for name in SHARED},
     # What the compiler, its executors, the runtime and the device code agree on: plain text, no other header.
     "Contract": [],
     "Text": [],
@@ -39,7 +43,7 @@ ALLOWED = {
     "Support": ["Text", "Os", ERROR],
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
-    "Requests": ["Json", "Contract", "Text", "Os", REQUEST],
+    "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
     "Syntax": [LIMITS, "Support", "Text"],
     "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
     "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
@@ -58,7 +62,7 @@ ALLOWED = {
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
-    "python": ["Api.h", LIVE, ERROR, REQUEST],
+    "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
     "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }

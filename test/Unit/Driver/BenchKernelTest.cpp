@@ -113,9 +113,9 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   for (const auto &r : first->requests)
     EXPECT_EQ(r.finish, "length") << r.fault;
   // Rows that were fed: of c, 9 tokens behind the 20 in place, then the last and one more.
-  EXPECT_EQ(first->counts[0].rows, 3);
-  EXPECT_EQ(first->counts[1].rows, 3);
-  EXPECT_EQ(first->counts[2].rows, 9 + 2);
+  EXPECT_EQ(first->requests[0].rows, 3);
+  EXPECT_EQ(first->requests[1].rows, 3);
+  EXPECT_EQ(first->requests[2].rows, 9 + 2);
 
   const auto &ticks = first->tickRecords;
   ASSERT_EQ(static_cast<int64_t>(ticks.size()), first->ticks + 1);
