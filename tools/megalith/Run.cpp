@@ -255,7 +255,7 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   }
   const size_t rangesBefore = tools::hostRanges().size();
   os::deferInterrupt();
-  auto results = kernel->run(*requests, options);
+  auto results = kernel->run(*requests, running);
   if (!got(results, diags))
     return false;
   diags.adopt(results->messages);
