@@ -5,19 +5,19 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Limits.h"
+
 namespace megalith::abi {
 
 constexpr int kAbiVersion = 18;
 
-/// Models of a kernel, at most.
-constexpr int kMostModels = 4;
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
 constexpr int kModels = MEGALITH_MODELS;
 #else
 constexpr int kModels = 1;
 #endif
-static_assert(kModels >= 1 && kModels <= kMostModels);
+static_assert(kModels >= 1 && kModels <= limits::models);
 
 /// Head of every request descriptor. What it has of each pool follows (RequestOf), then the pipeline's own fields, in
 /// the emitted `struct Request : RequestOf<...>`, and what it brings; the manifest gives the offsets.
@@ -124,7 +124,7 @@ struct Kept {
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
     int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
-  } models[kMostModels];
+  } models[limits::models];
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
@@ -207,12 +207,20 @@ struct Arrival {
 };
 /// A tick takes so many orders at most, and ends so many requests whose time is over.
 constexpr int kMostHostEvents = 64;
+/// Where things stand in the memory of the rings of a live session: bytes from HostSide::rings.
+struct RingPlaces {
+  int orders, news;                     ///< each ring
+  int ordersMask, newsMask;             ///< their places, less one
+  int state;                            ///< LiveState
+  int lineMarks;                        ///< of each line of LaunchParams::logits a word
+  int mailboxes, mailboxBytes;          ///< the first request's, and how many bytes they are apart
+  int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
+};
 /// The host's side of a run. The Arrival of each entry of the table follows, then clockTicks numbers. The host of a
-/// batch has put in all its orders before the launch; they stand behind these. That of a live session goes on: see
-/// HostRings.
-struct alignas(16) HostSide {
+/// batch has put in all its orders before the launch; they stand behind these, `orders` bytes from here. That of a live
+/// session goes on: see HostRings.
+struct alignas(16) HostSide : RingPlaces {
   char *rings;            ///< HostRings, in memory of the host; null of a batch
-  int orders, ordersMask; ///< where the ring of orders begins: bytes from `rings`, or from here. Its places, less one
   unsigned ordersHeard;   ///< so many are there, as far as control knows
   unsigned ordersTaken;   ///< so far
   int coming;             ///< requests that have not arrived: their state is -1. Of a live session 1 while some may
@@ -227,20 +235,13 @@ struct alignas(16) HostSide {
   unsigned takenEvents[kMostHostEvents]; ///< the number of the request, with kTraceCancels if it was taken back
 
   // Of a live session.
-  int newsMask;    ///< places in the ring of news, less one
-  int news, state; ///< where these begin: bytes from `rings`. `state`: LiveState
-  int lineMarks;   ///< the same: of each line of LaunchParams::logits a word
-  int mailboxes;   ///< the same of the first request's mailbox
-  int mailboxBytes;
-  int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
-  unsigned newsPut;                     ///< so far
-  unsigned newsRead;                    ///< as control last saw it
-  int behind;                           ///< 1: the ring had no room for all news
-  int rests;                            ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
-  int metrics;                          ///< numbers of LaunchParams::metrics
-  unsigned launches;                    ///< HostRings::launchesEnded
-  long long idleNs;                     ///< below 0: it never rests
-  unsigned long long stateAt;           ///< when LiveState was written
+  unsigned newsPut;           ///< so far
+  unsigned newsRead;          ///< as control last saw it
+  int behind;                 ///< 1: the ring had no room for all news
+  int rests;                  ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
+  unsigned launches;          ///< HostRings::launchesEnded
+  long long idleNs;           ///< below 0: it never rests
+  unsigned long long stateAt; ///< when LiveState was written
 };
 constexpr long long kNoDeadline = 0x7fffffffffffffff;
 
@@ -394,7 +395,7 @@ template <int Models> struct LaunchParamsOf {
   ModelParams models[Models];
 };
 using LaunchParams = LaunchParamsOf<kModels>;
-using HostParams = LaunchParamsOf<kMostModels>;
+using HostParams = LaunchParamsOf<limits::models>;
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //

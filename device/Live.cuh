@@ -98,7 +98,7 @@ template <class Control> __device__ void tellState(Control &c) {
   }
   word += Config::slots * abi::kLiveSlotWords;
 #pragma unroll 1
-  for (int m = laneId(); m < 2 * (1 + abi::kIncrements) * h.metrics; m += 32)
+  for (int m = laneId(); m < 2 * (1 + abi::kIncrements) * p.increments; m += 32)
     tellWord(word + m, loadWord(reinterpret_cast<const u32 *>(p.metrics) + m));
   __syncwarp();
 }

@@ -6,8 +6,8 @@
 // The text of the tensor unit gives `K`, which is all that is special to its models. Control is the other unit's
 // (Units.cuh).
 //
-//
 //   Shared, Ring, Stream   types
+//   Models     the list of its models
 //   many       passes may have more rows than a row tile
 //   words      activations cross as words, which are set back to ones after a pass
 //   stamps     the kernel takes the time of each phase
@@ -15,7 +15,7 @@
 //   passEdge   the end of a pass
 //   start(p)   what the producer begins a pass with
 //
-// And of each model, in a type of `K::Models`, or in `K` where there is one model:
+// And of each model, in a type of `K::Models`:
 //
 //   Workspace, Pool   types
 //   head       the model has a head, for passes that want logits
@@ -34,7 +34,7 @@
 
 #include "megalith/Stamps.cuh"
 #include "megalith/Results.cuh"
-#include "megalith/Looks.cuh"
+#include "megalith/Answers.cuh"
 #include "megalith/Windows.cuh"
 #include "megalith/AttentionPlan.cuh"
 #include "megalith/Units.cuh"
@@ -54,16 +54,8 @@ template <class... Models> struct ModelList {
 template <class M> struct ModelList<M> {
   template <class Fn> __device__ __forceinline__ static bool with(int, Fn fn) { return fn(M()); }
 };
-template <class K> struct ModelsOf {
-  using List = ModelList<K>;
-};
-template <class K>
-  requires requires { typename K::Models; }
-struct ModelsOf<K> {
-  using List = typename K::Models;
-};
 template <class K, class Fn> __device__ __forceinline__ bool withModel(int number, Fn fn) {
-  return ModelsOf<K>::List::with(number, fn);
+  return K::Models::with(number, fn);
 }
 
 /// All threads.

@@ -235,11 +235,11 @@ template <int Models> struct ControlNumbersOf {
 template <int Slots> struct SlotTables {
   int request[Slots]; ///< -1: free
   int callChunk[Slots];
-  unsigned callFlags[Slots];         ///< RowFlag bits of its rows, and kOfPrompt
-  int badRow[Slots];                 ///< first row of the call that must not be fed
-  int badCode[Slots];                ///< the fault of that row
-  int newest[Slots];                 ///< the request's last token
-  int eos[Slots][eosAtHand(Slots)];  ///< the request's first EOS tokens
+  unsigned callFlags[Slots];        ///< RowFlag bits of its rows, and kOfPrompt
+  int badRow[Slots];                ///< first row of the call that must not be fed
+  int badCode[Slots];               ///< the fault of that row
+  int newest[Slots];                ///< the request's last token
+  int eos[Slots][eosAtHand(Slots)]; ///< the request's first EOS tokens
   unsigned gaugesSet[Slots];
 
   // the pass that is being formed

@@ -1,7 +1,7 @@
 //===- CudaRun.cpp - runs on a GPU ----------------------------------------===//
 //
-// A run is a launch, or several, each of which goes on where the one before it ended. The host of a batch has put in all
-// its orders before the first one; that of a live session and the kernel talk meanwhile.
+// A run is a launch, or several, each of which goes on where the one before it ended. The host of a batch has put in
+// all its orders before the first one; that of a live session and the kernel talk meanwhile.
 //===----------------------------------------------------------------------===//
 #include "runtime/Engine.h"
 #include "runtime/HostRange.h"
@@ -40,32 +40,32 @@ public:
   }
   Failure launch() override;
   Outcome<Launch> poll() override;
-  std::optional<RunOutcome::Stop> stopped() override {
-    return stopOf(engine.info, *static_cast<const abi::StopRecord *>(readings[1].to.data()));
-  }
   Failure read(size_t member, void *to, size_t bytes, size_t offset) override;
-
-  // Of a batch.
-  const Device &device() const { return engine.device; }
-  const RunOptions &options() const { return image.options(); }
-  const DeviceBuffer &memoryOf(size_t member) const { return memories[image.indexOf(member)]; }
   /// Launches until all of it has ended, or is about to. How often.
   Outcome<int64_t> launchAll();
+  /// Waits for the end, and brings what the image's outcome() needs.
   Failure fetch();
-  Outcome<RunOutcome> outcome(const std::vector<char> *before) const { return image.outcome(before); }
 
-private:
+  const DeviceBuffer &memoryOf(size_t member) const { return memories[image.indexOf(member)]; }
   /// As the last launch left it; zeros before.
   const abi::Stats &lastStats() const { return *static_cast<const abi::Stats *>(readings[0].to.data()); }
   unsigned launchesEnded() const {
     return __atomic_load_n(&static_cast<const abi::HostRings *>(shared.data())->launchesEnded, __ATOMIC_ACQUIRE);
   }
   Failure renew();
-  Outcome<PinnedBuffer> allocatePinned(size_t bytes);
+  /// With zeros.
+  Failure pin(PinnedBuffer &memory, size_t bytes) {
+    auto pinned = PinnedBuffer::allocate(engine.device.driver(), bytes);
+    if (!pinned)
+      return pinned.error;
+    memory = std::move(*pinned.value);
+    std::memset(memory.data(), 0, bytes);
+    return std::nullopt;
+  }
 
   Engine &engine;
   LaunchImage image;
-  PinnedBuffer shared; ///< the rings
+  PinnedBuffer shared;                ///< the rings
   std::vector<DeviceBuffer> memories; ///< of the image's buffers
   std::vector<std::vector<char>> fetched;
   /// What the host reads behind each launch.
@@ -80,20 +80,10 @@ private:
   std::chrono::steady_clock::time_point nextQuery; ///< of the driver
 };
 
-Outcome<PinnedBuffer> CudaRun::allocatePinned(size_t bytes) {
-  auto pinned = PinnedBuffer::allocate(engine.device.driver(), bytes);
-  if (pinned)
-    std::memset(pinned->data(), 0, bytes);
-  return pinned;
-}
-
 Failure CudaRun::open() {
   abi::HostParams &params = image.params;
   if (image.ringLayout()) {
-    auto pinned = allocatePinned(layout().bytes);
-    if (!pinned)
-      return pinned.error;
-    shared = std::move(*pinned.value);
+    TRY(pin(shared, layout().bytes));
     image.bindRings(reinterpret_cast<const void *>(shared.address()));
   }
   for (size_t m = 0; m < engine.models.size(); ++m) {
@@ -113,19 +103,15 @@ Failure CudaRun::open() {
     memories.push_back(std::move(*memory.value));
   }
   // Whether there is another launch, and what the host decides on itself in a conventional engine.
-  const Control control = options().control;
+  const Control control = image.options().control;
   std::vector<size_t> members;
   if (params.ticksPerLaunch > 0 || image.ringLayout())
     members.push_back(AT(stats));
-  if (image.ringLayout())
-    members.push_back(AT(stop));
   if (control != Control::Resident)
     members.insert(members.end(), {AT(requests), AT(tokens)});
   for (const size_t member : members) {
-    auto pinned = allocatePinned(image.buffers[image.indexOf(member)].bytes);
-    if (!pinned)
-      return pinned.error;
-    readings.push_back({&memoryOf(member), std::move(*pinned.value)});
+    readings.push_back({&memoryOf(member), {}});
+    TRY(pin(readings.back().to, image.buffers[image.indexOf(member)].bytes));
   }
   if (control == Control::Graph) {
     const Manifest &m = engine.info;
@@ -164,10 +150,9 @@ Failure CudaRun::launch() {
   } else {
     void *arguments[] = {&image.params};
     TRY(driver.check("cuLaunchCooperativeKernel",
-                     driver.cuLaunchCooperativeKernel(engine.runKernel, static_cast<unsigned>(m.ctas), 1, 1,
-                                                      static_cast<unsigned>(m.threads), 1, 1,
-                                                      static_cast<unsigned>(m.sharedBytes), engine.stream->get(),
-                                                      arguments)));
+                     driver.cuLaunchCooperativeKernel(
+                         engine.runKernel, static_cast<unsigned>(m.ctas), 1, 1, static_cast<unsigned>(m.threads), 1, 1,
+                         static_cast<unsigned>(m.sharedBytes), engine.stream->get(), arguments)));
   }
   for (const Reading &reading : readings)
     TRY(reading.from->copyTo(*engine.stream, reading.to.data(), reading.to.size()));
@@ -209,7 +194,6 @@ Outcome<int64_t> CudaRun::launchAll() {
   }
 }
 
-/// Waits for the end, and brings what outcome() needs.
 Failure CudaRun::fetch() {
   // Not in a copy, which has the driver to itself until the kernel ends: the interrupter would never come.
   TRY(engine.stream->synchronize());
@@ -240,14 +224,10 @@ Outcome<std::unique_ptr<LiveRun>> Engine::openLive(const LiveTable &table, const
 
 /// A thread that asks whether a run shall end, while the host waits for the kernel. Then it copies the requests as they
 /// are, lets the kernel come to a later tick, and asks it to stop as its watchdog does.
-class Interrupter {
+class Engine::Interrupter {
 public:
-  static Outcome<std::unique_ptr<Interrupter>> start(const CudaRun &run) {
-    auto stream = Stream::create(run.device().driver());
-    if (!stream)
-      return stream.error;
-    return std::unique_ptr<Interrupter>(new Interrupter(run, std::move(*stream.value)));
-  }
+  Interrupter(const CudaRun &run, Stream stream)
+      : run(run), device(run.engine.device), stream(std::move(stream)), thread([this] { watch(); }) {}
 
   /// Behind the end of the kernel. What was copied; null when nobody wanted the end.
   const std::vector<char> *finish() {
@@ -264,9 +244,8 @@ public:
   ~Interrupter() { finish(); }
 
 private:
-  Interrupter(const CudaRun &run, Stream stream) : run(run), stream(std::move(stream)), thread([this] { watch(); }) {}
-
   const CudaRun &run;
+  Device &device;
   Stream stream;
   std::vector<char> before;
   bool stopped = false;
@@ -285,15 +264,15 @@ private:
     do {
       if (pause(std::chrono::milliseconds(20)))
         return;
-    } while (!run.options().interrupt.asked());
-    if (run.device().makeCurrent() || !copyRequests())
+    } while (!run.image.options().interrupt.asked());
+    if (device.makeCurrent() || !copyRequests())
       return;
     // A thread of the kernel may have been about to write what was copied as it was before.
     const auto tick = tickOf();
     for (int i = 0; i < 200 && tick && tickOf() < *tick + 2; ++i)
       if (pause(std::chrono::milliseconds(10)))
         break;
-    const Driver &driver = run.device().driver();
+    const Driver &driver = device.driver();
     const CUdeviceptr flag = run.memoryOf(AT(sync)).address() + abi::kStopWord * sizeof(unsigned);
     stopped =
         !driver.check("cuMemsetD32Async", driver.cuMemsetD32Async(flag, 1, 1, stream.get())) && !stream.synchronize();
@@ -333,10 +312,10 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return end.error;
   std::unique_ptr<Interrupter> interrupter;
   if (options.interrupt.asked) {
-    auto started = Interrupter::start(all);
-    if (!started)
-      return started.error;
-    interrupter = std::move(*started.value);
+    auto ofItsOwn = Stream::create(driver);
+    if (!ofItsOwn)
+      return ofItsOwn.error;
+    interrupter = std::make_unique<Interrupter>(all, std::move(*ofItsOwn.value));
   }
   const HostCalls before = Driver::calls();
   TRY(start->record(*stream));
@@ -354,7 +333,7 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   auto ms = end->millisecondsSince(*start);
   if (!ms)
     return ms.error;
-  auto out = all.outcome(ended);
+  auto out = all.image.outcome(ended);
   if (out) {
     out->kernelMs = *ms;
     out->launches = *launches;

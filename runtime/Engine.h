@@ -55,6 +55,7 @@ public:
   Outcome<double> readBandwidth();
 
 private:
+  class Interrupter;
   friend class CudaRun;
   Engine(Device &device) : device(device) {}
   /// Everything but the weights.

@@ -89,11 +89,10 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
 }
 
 void LaunchImage::bindRings(const void *address) {
-  char *image = buffers[indexOf(offsetof(abi::HostParams, host))].image.data();
-  std::memcpy(image + offsetof(abi::HostSide, rings), &address, sizeof(address));
+  auto *memory = static_cast<char *>(const_cast<void *>(address));
+  reinterpret_cast<abi::HostSide *>(buffers[indexOf(offsetof(abi::HostParams, host))].image.data())->rings = memory;
   if (rings->table.logitLines > 0)
-    params.logits =
-        const_cast<float *>(reinterpret_cast<const float *>(static_cast<const char *>(address) + rings->lines));
+    params.logits = reinterpret_cast<float *>(memory + rings->lines);
 }
 
 /// The rotary tables, each [positions][headDim / 2] of cosine and sine.
@@ -142,9 +141,15 @@ void LaunchImage::addHost() {
   side.realClock = rings || (how.realClock && script.clock.empty());
   side.clockTicks = static_cast<int>(script.clock.size());
   side.nextDeadline = abi::kNoDeadline;
-  side.orders = static_cast<int>(rings ? rings->orders : bytes.size());
-  side.ordersMask = rings ? rings->orderSlots - 1 : -1;
-  side.ordersHeard = static_cast<unsigned>(script.events.size());
+  if (rings) {
+    static_cast<abi::RingPlaces &>(side) = *rings;
+    const int64_t idleMs = rings->table.idleMs;
+    side.idleNs = idleMs < 0 ? -1 : std::min<int64_t>(idleMs, INT64_MAX / 1000000) * 1000000;
+  } else {
+    side.orders = static_cast<int>(bytes.size());
+    side.ordersMask = -1;
+    side.ordersHeard = static_cast<unsigned>(script.events.size());
+  }
   for (const HostEvent &event : script.events)
     put(abi::Order{static_cast<int>(event.when.tick),
                    static_cast<int>(event.when.ms),
@@ -153,20 +158,6 @@ void LaunchImage::addHost() {
                    event.cancels,
                    asked[event.request].deadlineMs,
                    {}});
-  if (rings) {
-    side.newsMask = rings->table.newsSlots - 1;
-    side.news = static_cast<int>(rings->news);
-    side.state = static_cast<int>(rings->state);
-    side.lineMarks = static_cast<int>(rings->lineMarks);
-    side.mailboxes = static_cast<int>(rings->mailboxes);
-    side.mailboxBytes = static_cast<int>(rings->mailboxBytes);
-    side.endWords = rings->endWords;
-    side.inputWords = rings->inputWords;
-    side.tokenWords = rings->tokenWords;
-    side.metrics = static_cast<int>(manifest->metrics.size());
-    const int64_t idleMs = rings->table.idleMs;
-    side.idleNs = idleMs < 0 ? -1 : std::min<int64_t>(idleMs, INT64_MAX / 1000000) * 1000000;
-  }
   std::memcpy(bytes.data(), &side, sizeof(side));
   addImage(MEMBER(host), bytes, LaunchBuffer::Image).fetch = true;
 }

@@ -11,7 +11,7 @@ namespace megalith::runtime {
 static size_t upTo(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
-  RingLayout out;
+  RingLayout out = {};
   out.table = table;
   out.endWords = static_cast<int>(upTo(std::max<size_t>(1, table.endWords), 4));
   int64_t inputs = 0;
@@ -22,24 +22,26 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.descriptorBytes = upTo(m.requestBytes, 16);
   size_t at = sizeof(abi::HostRings);
   const auto take = [&at](size_t bytes) {
-    const size_t begin = at;
+    const auto begin = static_cast<int>(at);
     at = upTo(at + bytes, 128);
     return begin;
   };
   // Of an entry at most three orders were not taken: to arrive, to be taken back, and that of the request before, which
   // ended by itself meanwhile.
-  out.orderSlots = static_cast<int>(std::bit_ceil(3u * static_cast<unsigned>(table.entries)));
-  out.orders = take(out.orderSlots * sizeof(abi::Order));
+  const size_t orderSlots = std::bit_ceil(3u * static_cast<unsigned>(table.entries));
+  out.ordersMask = static_cast<int>(orderSlots) - 1;
+  out.newsMask = table.newsSlots - 1;
+  out.orders = take(orderSlots * sizeof(abi::Order));
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
   out.state = take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords +
                         2 * m.metrics.size() * (1 + abi::kIncrements)));
   out.lineMarks = take(4 * static_cast<size_t>(table.logitLines));
   out.mailboxBytes = upTo(
       out.descriptorBytes + sizeof(abi::Settings) + 4 * (size_t(out.endWords) + out.inputWords + out.tokenWords), 128);
-  out.mailboxes = take(out.table.entries * out.mailboxBytes);
+  out.mailboxes = take(static_cast<size_t>(table.entries) * out.mailboxBytes);
   out.lineBytes = sizeof(float) * static_cast<size_t>(m.mostVocab());
-  out.lines = take(static_cast<size_t>(table.logitLines) * out.lineBytes);
-  out.bytes = at;
+  out.lines = at;
+  out.bytes = upTo(at + static_cast<size_t>(table.logitLines) * out.lineBytes, 128);
   return out;
 }
 
@@ -128,6 +130,13 @@ void HostMemory::write(void *at, const void *from, size_t bytes) {
 
 #define AT(name) offsetof(abi::HostParams, name)
 
+std::optional<RunOutcome::Stop> LiveRun::stopped() {
+  abi::StopRecord stop = {};
+  if (read(AT(stop), &stop, sizeof(stop)))
+    return std::nullopt;
+  return stopOf(manifest(), stop);
+}
+
 /// As the last tick that counts left it. What the host did behind that is in no trace.
 static Outcome<TraceRequest> openOne(LiveRun &run, int entry, int number) {
   const Manifest &m = run.manifest();
@@ -184,7 +193,7 @@ Outcome<LiveRecord> recordOf(LiveRun &run, const std::vector<std::pair<int, int>
 // --- the host's side of the rings
 
 void HostRings::put(const abi::Order &order) {
-  const uint32_t at = ordersPut & static_cast<uint32_t>(layout.orderSlots - 1);
+  const uint32_t at = ordersPut & static_cast<uint32_t>(layout.ordersMask);
   access.write(memory + layout.orders + at * sizeof(order), &order, sizeof(order));
   access.storeRelease(&rings().ordersPut, ++ordersPut);
 }
@@ -230,7 +239,7 @@ bool HostRings::there() {
 
 abi::News HostRings::peek() {
   abi::News news;
-  const uint32_t at = newsRead & static_cast<uint32_t>(layout.table.newsSlots - 1);
+  const uint32_t at = newsRead & static_cast<uint32_t>(layout.newsMask);
   access.read(&news, memory + layout.news + at * sizeof(news), sizeof(news));
   return news;
 }

@@ -13,13 +13,10 @@
 
 namespace megalith::runtime {
 
-/// Where things stand in the memory of the rings; bytes from its beginning.
-struct RingLayout {
+/// Where things stand in the memory of the rings; bytes from its beginning. Words of a mailbox are multiples of 4.
+struct RingLayout : abi::RingPlaces {
   LiveTable table;
-  int orderSlots = 0;                               ///< room in the ring to the kernel, a power of two
-  int endWords = 0, inputWords = 0, tokenWords = 0; ///< of a mailbox; multiples of 4
   size_t descriptorBytes = 0;
-  size_t orders = 0, news = 0, state = 0, lineMarks = 0, mailboxes = 0, mailboxBytes = 0;
   size_t lines = 0, lineBytes = 0; ///< rows of logits
   size_t bytes = 0;                ///< of all of it
 
@@ -142,7 +139,7 @@ public:
   /// What became of it.
   virtual Outcome<Launch> poll() = 0;
   /// Behind Ended: set when the watchdog stopped the kernel.
-  virtual std::optional<RunOutcome::Stop> stopped() = 0;
+  std::optional<RunOutcome::Stop> stopped();
   virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
   /// Reads of the buffer that a member of abi::HostParams points to. No launch is under way.
   virtual Failure read(size_t member, void *to, size_t bytes, size_t offset = 0) = 0;

@@ -103,13 +103,25 @@ static void emitMember(CodeWriter &w, const std::string &signature, const std::s
   w.line("__device__ __forceinline__ static {} {{ {} }}", signature, body);
 }
 
-/// What it calls of one model: members of `Kernel`, or of the model's own `Model`.
-static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+/// What the resident loop of device/Resident.cuh calls of a model.
+static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const plan::ModelPlan &planned = plan.models[names.number];
-  const bool many = plan.rowsPerPass > shape::kTileRows, several = !names.space.empty();
+  const bool many = plan.rowsPerPass > shape::kTileRows;
+  w.line();
+  w.comment("What the resident loop (Resident.cuh) takes of this model.");
+  auto s = w.record("struct Model");
+  w.line("using Workspace = ::{};", names.outside("Workspace"));
+  w.line("using Pool = {};", names.kv());
+  w.line("static constexpr bool head = {};", planned.segments.size() > 1);
+  w.line("static constexpr int bestEdge = Edges::best;");
+  w.line("static constexpr long long best = Tagged::best;");
+  emitMember(w, "void start(const abi::LaunchParams &p)",
+             fmt::format("startStream(sharedOfCta().sync, k{}Steps, {}.stream, {});", names.segments[0].role,
+                         names.params(), names.number));
   if (plan.knobs.stamps) {
-    const size_t first = firstStamp(plan, names.number);
-    w.line("static constexpr int firstEvent = {}, lastEvent = {};", first, first + stampEvents(planned).size() - 1);
+    const size_t first = plan::firstStamp(plan, names.number);
+    w.line("static constexpr int firstEvent = {}, lastEvent = {};", first,
+           first + plan::stampEvents(planned).size() - 1);
   }
   emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
              fmt::format("return {};", tokenTable(module, planned, names)));
@@ -134,8 +146,7 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
     emitMember(w, fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
-               several ? fmt::format("return {}::stream{}(producer);", "::" + names.space, name.role)
-                       : fmt::format("return ::stream{}(producer);", name.role));
+               fmt::format("return ::{}(producer);", names.outside("stream" + name.role)));
     if (many)
       emitMember(w, fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role),
                  fmt::format("return phases::{}(windows);", name.windows));
@@ -147,61 +158,25 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
   }
 }
 
-/// What the resident loop of device/Resident.cuh calls of a model, where there are several.
-static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
-  w.line();
-  w.comment("What the resident loop (Resident.cuh) takes of this model.");
-  auto s = w.record("struct Model");
-  w.line("using Workspace = ::{}::Workspace;", names.space);
-  w.line("using Pool = {};", names.kv());
-  w.line("static constexpr bool head = {};", plan.models[names.number].segments.size() > 1);
-  w.line("static constexpr int bestEdge = Edges::best;");
-  w.line("static constexpr long long best = Tagged::best;");
-  emitMember(w, "void start(const abi::LaunchParams &p)",
-             fmt::format("startStream(sharedOfCta().sync, k{}Steps, {}.stream, {});", names.segments[0].role,
-                         names.params(), names.number));
-  emitOfModel(w, module, plan, names);
-}
-
 /// What the resident loop of device/Resident.cuh calls of this kernel.
-static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan,
-                       const std::vector<Names> &names) {
-  const bool several = names.size() > 1;
+static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<Names> &names) {
   w.line();
   w.comment("What the resident loop (Resident.cuh) takes of this kernel.");
   auto s = w.record("struct Kernel");
   w.line("using Shared = ::Shared;");
   w.line("using Ring = WeightRing;");
   w.line("using Stream = ::Stream;");
-  if (several) {
-    std::string models;
-    for (const Names &of : names)
-      models += (models.empty() ? "" : ", ") + of.outside("Model");
-    w.line("using Models = ModelList<{}>; // by their numbers", models);
-  } else {
-    w.line("using Workspace = ::Workspace;");
-    w.line("using Pool = {};", names[0].kv());
+  std::vector<std::string> models, starts;
+  for (const Names &of : names) {
+    models.push_back(of.outside("Model"));
+    starts.push_back(of.outside("Model::start(p);"));
   }
-  const std::string head = several ? "" : fmt::format(", head = {}", plan.models[0].segments.size() > 1);
-  w.line("static constexpr bool many = {}, words = {}{}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
-         plan.knobs.words, head, plan.knobs.stamps != 0, plan.reduces());
-  if (several) {
-    w.line("static constexpr int passEdge = {};", plan.passEdge);
-  } else {
-    w.line("static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;");
-    w.line("static constexpr long long best = Tagged::best;");
-  }
+  w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
+  w.line("static constexpr bool many = {}, words = {}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
+         plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
+  w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");
-  if (several) {
-    std::string start;
-    for (const Names &of : names)
-      start += (start.empty() ? "" : " ") + of.outside("Model::start(p);");
-    emitMember(w, "void start(const abi::LaunchParams &p)", start);
-    return;
-  }
-  emitMember(w, "void start(const abi::LaunchParams &p)",
-             fmt::format("startStream(shared().sync, k{}Steps, p.models[0].stream);", names[0].segments[0].role));
-  emitOfModel(w, module, plan, names[0]);
+  emitMember(w, "void start(const abi::LaunchParams &p)", llvm::join(starts, " "));
 }
 
 static void emitLoop(CodeWriter &w) {
@@ -266,24 +241,24 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   CodeWriter w;
   w.setFileName(fileName);
   emitTensorHeader(w, module, plan);
-  const auto producer = [&](const Names &of) {
-    w.line();
-    w.comment("The order in which each CTA's weights arrive, the same in every pass.");
-    emitProducer(w, plan, of);
-  };
+  emitShared(w, module, plan);
   if (names.size() > 1) {
-    emitShared(w, module, plan);
-    w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
     w.comment(
         "Chunks that a producer copies before it knows the pass, at most, when the pass before was of this model.");
     w.line("__device__ int chunksAheadOf(int model);");
-    for (const Names &of : names) {
-      w.line();
-      const auto space = w.space(of.space);
-      emitTensor(w, module, plan, of, files, options);
-      producer(of);
-      emitModel(w, module, plan, of);
-    }
+  }
+  for (const Names &of : names) {
+    w.line();
+    std::optional<CodeWriter::Scope> space;
+    if (!of.space.empty())
+      space.emplace(w.space(of.space));
+    emitTensor(w, module, plan, of, files, options);
+    w.line();
+    w.comment("The order in which each CTA's weights arrive, the same in every pass.");
+    emitProducer(w, plan, of);
+    emitModel(w, module, plan, of);
+  }
+  if (names.size() > 1) {
     w.line();
     const auto ahead = w.scope("__device__ __noinline__ int chunksAheadOf(int model)", "chunksAheadOf");
     std::string chosen;
@@ -292,13 +267,10 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
                     ? fmt::format("model == {} ? {}() : ", of.number, of.outside("chunksAhead"))
                     : of.outside("chunksAhead") + "()";
     w.line("return {};", chosen);
-  } else {
-    emitTensor(w, module, plan, names[0], files, options);
-    producer(names[0]);
   }
   w.line();
   emitPack(w, module, plan, names);
-  emitKernel(w, module, plan, names);
+  emitKernel(w, plan, names);
   emitLoop(w);
   emitFacts(w, "tensor", "factsOfTensors<Shared, Facts>()");
   return {fileName, w.text()};

@@ -152,7 +152,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                                 {"place", place(parts[i].loc)}});
   if (plan.knobs.stamps) // of a tick, all models' phases in their order
     for (const plan::ModelPlan &planned : plan.models)
-      for (const StampEvent &event : stampEvents(planned))
+      for (const plan::StampEvent &event : plan::stampEvents(planned))
         j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
   return text::dump(j, 2) + "\n";

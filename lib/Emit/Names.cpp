@@ -184,45 +184,4 @@ std::string Names::rows(const plan::ModelPlan &planned, const plan::Place &place
   return fmt::format("{}({})", buffers[place.buffer], instance);
 }
 
-size_t firstStamp(const plan::Plan &plan, int number) {
-  size_t first = 0;
-  for (int i = 0; i < number; ++i)
-    first += stampEvents(plan.models[i]).size();
-  return first;
-}
-
-std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned) {
-  std::vector<StampEvent> events = {{"control", -1}};
-  for (const plan::Segment &segment : planned.segments) {
-    for (const plan::Phase &phase : segment.before)
-      events.push_back({phase.name, -1});
-    for (int64_t layer = 0; layer < segment.repeatCount; ++layer)
-      for (const plan::Phase &phase : segment.repeated)
-        events.push_back({phase.name, layer});
-    for (const plan::Phase &phase : segment.after)
-      events.push_back({phase.name, -1});
-  }
-  events.push_back({"results", -1});
-  return events;
-}
-
-std::string stampIndex(const plan::Plan &plan, int number, const plan::Phase &phase) {
-  const plan::ModelPlan &planned = plan.models[number];
-  size_t next = firstStamp(plan, number) + 1; // control stands first
-  for (const plan::Segment &segment : planned.segments) {
-    const size_t layers = segment.repeatCount ? segment.repeated.size() : 0;
-    for (const plan::Phase &p : segment.before)
-      if (++next; &p == &phase)
-        return std::to_string(next - 1);
-    for (size_t i = 0; i < layers; ++i)
-      if (&segment.repeated[i] == &phase)
-        return fmt::format("{} + {} * layer", next + i, layers);
-    next += layers * segment.repeatCount;
-    for (const plan::Phase &p : segment.after)
-      if (++next; &p == &phase)
-        return std::to_string(next - 1);
-  }
-  return "";
-}
-
 } // namespace megalith::emit

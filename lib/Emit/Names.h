@@ -99,8 +99,8 @@ struct Names {
   std::string kv() const { return "pools::" + pool; }
   /// Its ModelParams.
   std::string params() const { return "p.models[" + std::to_string(number) + "]"; }
-  /// What stands in the model's namespace, from outside.
-  std::string outside(const std::string &name) const { return space + "::" + name; }
+  /// What stands in the model's namespace, if it has one, from outside.
+  std::string outside(const std::string &name) const { return space.empty() ? name : space + "::" + name; }
   /// The rows of a value, as a member of Buffers and of Images: `x(layer + 1)`.
   std::string rows(const plan::ModelPlan &planned, const plan::Place &place) const;
 };

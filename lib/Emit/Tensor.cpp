@@ -21,8 +21,6 @@ void TensorEmitter::run() {
   }
   w.line();
   emitPlaces();
-  if (!several())
-    emitShared(w, module, plan);
   if (model.get<attr::kv_layers>() > 0) {
     w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
     w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * "
@@ -31,10 +29,12 @@ void TensorEmitter::run() {
     w.line("              \"room for attention\");");
   }
   emitImages();
-  if (several())
-    emitChunksAhead();
-  else
-    w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
+  if (several()) {
+    w.line();
+    w.comment("Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before was of "
+              "this model.");
+    w.line("__device__ __forceinline__ int chunksAhead() {{ return {}; }}", chunksAhead(planned.segments[0]));
+  }
   w.line();
   const auto phases = w.space("phases");
   for (size_t i = 0; i < planned.segments.size(); ++i)
@@ -50,235 +50,12 @@ std::string TensorEmitter::place(SourceLoc loc) const {
                      loc.line);
 }
 
-void TensorEmitter::emitPool() {
-  w.comment("The KV pool of the model, and the shape of its attention.");
-  const auto pools = w.space("pools");
-  std::vector<int64_t> windows;
-  double cap = 0;
-  ir::walk(model.region(), [&](const Operation &op) {
-    if (op.op != Op::Attention)
-      return;
-    windows = op.get<attr::window>();
-    cap = op.get<attr::cap>();
-  });
-  constexpr int64_t none = INT32_MAX;
-  for (int64_t &window : windows)
-    window = window ? window : none;
-  const bool windowed = llvm::any_of(windows, [](int64_t window) { return window != none; });
-  const bool byLayer = windowed && !llvm::all_equal(windows);
-  if (byLayer) {
-    w.comment(fmt::format("Positions that a row sees in each layer; {}: all.", none));
-    w.line("__constant__ int {}Windows[] = {{{}}};", names.pool, fmt::join(windows, ", "));
-  }
-  auto s = w.record("struct " + names.pool);
-  const Operation *pool = module.find(Op::Pool, planned.name);
-  // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
-  const int64_t kvHeads = std::max<int64_t>(1, model.get<attr::kv_heads>()),
-                headDim = std::max<int64_t>(16, model.get<attr::head_dim>());
-  int64_t heads = kvHeads;
-  ir::walk(model.region(), [&](const Operation &op) {
-    if (op.op == Op::Attention)
-      heads = op.get<attr::heads>();
-  });
-  w.line("static constexpr int model = {}; // its number in LaunchParams::models", names.number);
-  w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
-  w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
-         pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
-  if (windowed) {
-    w.line("static constexpr int mostWindow = {}; // positions that a row sees in a layer, at most",
-           *llvm::max_element(windows));
-    w.line("__device__ static int window(int layer) {{ return {}; }}",
-           byLayer ? names.pool + "Windows[layer]" : std::to_string(windows[0]));
-  }
-  if (cap > 0)
-    w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
-  w.line("static constexpr int rows = {};", plan.rowsPerPass);
-  if (planned.trees)
-    w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
-  if (planned.pathPlaces) {
-    w.line("static constexpr long long paths = {}; // in the tagged words", shape::pathsBegin());
-    w.line("static constexpr int pathPlaces = {}; // rows of earlier calls of a run", planned.pathPlaces);
-  }
-  w.line("static constexpr long long sums = {};", planned.attention.offset);
-  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot",
-         planned.wideAttention.units, planned.wideLevels);
-  const plan::DeviceProfile::WideTiles &cost = headDim > 64 ? plan.profile.longHeads : plan.profile.shortHeads;
-  w.line(
-      "static constexpr int wideRound = {}, wideUnit = {}, wideParts = {}; // times of it, as planRanges counts them",
-      cost.round, cost.unit, cost.parts);
-  if (planned.wideAttention.units)
-    w.line("static constexpr long long wideSums = {};", planned.wideAttention.offset);
-  if (planned.wideAttention.units && plan.knobs.wide > 1)
-    w.line("static constexpr bool alwaysWide = true; // --plan wide=2");
-}
-
-void TensorEmitter::emitBuffers() {
-  w.line();
-  w.comment("Activations of a pass: for each row a record, in which every value has a place of its own.");
-  const char *const edges = plan.knobs.words ? "ByWords" : "ByBarrier";
-  {
-    auto s = w.record("struct Workspace");
-    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", planned.records.rowBytes,
-           planned.records.narrowBytes, planned.records.setBytes);
-    if (plan.wideRows && plan.knobs.words)
-      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows "
-             "write there",
-             planned.records.wideBegin, planned.records.wideEnd, int(shape::kTileRows));
-    w.line("char *set;");
-    w.line("const GridEdges *grid;");
-    w.line();
-    for (auto [name, rows] : {std::pair("bf16", "Bf16Rows"), std::pair("f32", "FloatRows")}) {
-      w.line("template <int Columns> __device__ __forceinline__ auto {}(long long at, long long instance, int edge) "
-             "const {{",
-             name);
-      w.line("  return {}<{}, Columns, rowBytes>{{set + at + instance, {{grid, edge}}}};", rows, edges);
-      w.line("}");
-    }
-  }
-  auto s = w.record("struct Buffers : Workspace");
-  for (size_t i = 0; i < planned.buffers.size(); ++i) {
-    const plan::Buffer &b = planned.buffers[i];
-    w.line(
-        "__device__ __forceinline__ auto {}(int instance) const {{ return Workspace::{}<{}>({}, instance * {}, {}); }}",
-        names.buffers[i], b.dtype == ir::Scalar::F32 ? "f32" : "bf16", b.columns, b.offset, b.bytes, b.edge);
-  }
-}
-
-void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
-  w.line();
-  std::string what;
-  for (const plan::PairRange &r : m.ranges)
-    what += (what.empty() ? "" : ", ") + r.weight + (r.second.empty() ? "" : " with " + r.second);
-  const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
-  w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups, m.group,
-                        rounds, ctas));
-  auto s = w.record("struct " + name);
-  w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
-         m.chunkBlocks);
-  w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta,
-         ctas);
-  w.line("static constexpr bool descending = {};", plan.knobs.descending);
-  if (m.unitParts)
-    w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts,
-           m.firstUnitCta, int(shape::kTileRows));
-  if (m.unitParts == 1) {
-    w.line("static constexpr int partsEdge = {};", m.partsEdge);
-    w.line("static constexpr long long parts = {}, partsDone = {};", m.partsOffset, m.partsDone);
-  }
-  w.line("static constexpr long long offset = {}, layerBytes = {};", m.offset, m.bytes);
-}
-
-void TensorEmitter::emitPlaces() {
-  w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter "
-            "for each "
-            "operand that passes of many rows have as an image.");
-  if (several())
-    w.line("struct Edges {{ static constexpr int best = {}; }};", planned.results[0].edge);
-  else
-    w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.results[0].edge, plan.passEdge);
-  if (planned.reducing.any) {
-    const std::string ofResult =
-        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
-    w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
-           planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}{}>; // that asks look at",
-           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
-           plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
-  } else {
-    w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
-  }
-  if (!plan.wideRows)
-    return;
-  auto s = w.record("struct Counters");
-  for (size_t i = 0; i < planned.buffers.size(); ++i)
-    if (const plan::Buffer &b = planned.buffers[i]; b.windows)
-      w.line("static constexpr long long {} = {};", names.buffers[i], b.counterOffset);
-}
-
-void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  const std::string wideLent =
-                        plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.lentRows) : "",
-                    wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
-  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight,
-         plan.ring.lentStages, wideLent);
-  w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.shared.scratchBytes, wideRows);
-  w.line();
-  w.comment("What the control unit must take for true, too (Units.cuh).");
-  {
-    auto record = w.record("struct Facts");
-    w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
-    if (plan.models.size() > 1) {
-      w.line("static constexpr int rowsPerPass = {};", plan.rowsPerPass);
-      emitModelFacts(w, module);
-    } else {
-      const Operation &model = *module.find(Op::Model, plan.models[0].name);
-      const std::string kv = Names(model, plan, 0).kv();
-      w.line("static constexpr int rowsPerPass = {}, vocab = {};", plan.rowsPerPass, model.get<attr::vocab>());
-      w.line("static constexpr int pages = {0}::pages, pageTokens = {0}::pageTokens;", kv);
-    }
-    if (plan.reduces())
-      w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
-    if (plan.results() > 1)
-      w.line("static constexpr int results = {}; // of a model, that calls read", plan.results());
-    if (plan.trees())
-      w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
-  }
-  w.line();
-  w.comment("Shared memory of a CTA.");
-  {
-    auto record = w.record("struct Shared");
-    w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
-    w.line("alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here");
-    w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
-    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
-    w.line("{} pass;", plan.trees() ? "TreePass" : "PassShared");
-    w.line("RingShared sync;");
-    w.line("GridEdges grid;");
-    if (plan.reduces())
-      w.line("PassDraws<Facts::rowsPerPass{}> draws;", plan.results() > 1 ? ", Facts::results" : "");
-    w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
-    w.line();
-    w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
-  }
-  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
-}
-
-void TensorEmitter::emitImages() {
-  if (plan.wideRows) {
-    w.line();
-    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.",
-                          int(shape::kTileRows)));
-    {
-      auto s = w.record("struct TaggedWords");
-      w.line("char *tagged;");
-      w.line("int numRows; // of the pass");
-      w.line();
-      w.line("template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {");
-      w.line("  return OperandImage<Columns, Stream>(tagged + at + instance, numRows);");
-      w.line("}");
-    }
-    auto images = w.record("struct Images : TaggedWords");
-    for (size_t i = 0; i < planned.buffers.size(); ++i)
-      if (const plan::Buffer &b = planned.buffers[i]; b.windows)
-        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * "
-               "{}ll); }}",
-               names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
-  }
-}
-
-void TensorEmitter::emitChunksAhead() {
-  w.line();
-  w.comment("Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before was of "
-            "this model.");
-  w.line("__device__ __forceinline__ int chunksAhead() {{ return {}; }}", chunksAhead(planned.segments[0]));
-}
-
 void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segment &name) {
   const char *passes = &segment == &planned.segments[0] ? "pass.wide.passes" : "pass.wide.heads";
   widePass = fmt::format("{} - 1", passes);
   wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
   segment.forEach([&](const plan::Phase &phase, bool) {
-    for (const plan::Buffer *image : imagesOf(phase))
+    for (const plan::Buffer *image : planned.imagesOf(phase))
       writes[image] = widePass;
   });
   segment.forEach([&](const plan::Phase &phase, bool layers) { emitPhase(phase, layers); });
@@ -295,7 +72,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
   size_t early = 0;
   if (&segment == &planned.segments[0]) {
     w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);");
-    if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
+    if (!segment.before.empty() && planned.readsWeightsAlone(segment.before[0]))
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
@@ -340,22 +117,6 @@ std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *p
                      buffer.instances > 1 ? fmt::format(" + layer * {}ll", shape::kCounterBytes) : "");
 }
 
-std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &phase) const {
-  std::vector<const plan::Buffer *> images;
-  const auto add = [&](const plan::Place &place) {
-    if (planned.buffers[place.buffer].windows)
-      images.push_back(&planned.buffers[place.buffer]);
-  };
-  if (phase.kind == plan::Phase::Operand || phase.kind == plan::Phase::Copy) {
-    add(phase.to);
-    return images;
-  }
-  for (Value v : phase.op->results)
-    if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end())
-      add(it->second);
-  return images;
-}
-
 void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
   w.line();
   w.comment(
@@ -391,36 +152,30 @@ void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string 
 }
 
 std::string TensorEmitter::chunksAhead(const plan::Segment &segment) const {
-  // Up to the first attention, for whose keys and values the producer has to know the pass.
-  bool attends = false;
-  const auto chunks = [&](const std::vector<plan::Phase> &phases) {
-    std::string sum;
-    for (const plan::Phase &phase : phases) {
-      attends = attends || phase.kind == plan::Phase::Attention;
-      if (!attends && phase.kind == plan::Phase::Stream)
-        sum += (sum.empty() ? "" : " + ") + fmt::format("chunksOf<{}>()", names.matrix(phase.matrix));
-    }
-    return sum;
+  const auto sum = [&](const std::vector<int> &matrices) {
+    std::vector<std::string> chunks;
+    for (int matrix : matrices)
+      chunks.push_back(fmt::format("chunksOf<{}>()", names.matrix(matrix)));
+    return llvm::join(chunks, " + ");
   };
-  const std::string before = chunks(segment.before), repeated = chunks(segment.repeated);
-  const bool once = attends;
-  const std::string after = chunks(segment.after);
-  std::string sum = before;
-  if (!repeated.empty())
-    sum += (sum.empty() ? "" : " + ") + (once ? repeated : fmt::format("{} * ({})", segment.repeatCount, repeated));
-  if (!after.empty())
-    sum += (sum.empty() ? "" : " + ") + after;
-  return sum.empty() ? "0" : sum;
+  const plan::AheadOfPlan ahead = segment.ahead();
+  const std::string repeated = sum(ahead.repeated);
+  llvm::SmallVector<std::string> all = {
+      sum(ahead.before),
+      ahead.repeatCount == 1 || repeated.empty() ? repeated : fmt::format("{} * ({})", ahead.repeatCount, repeated),
+      sum(ahead.after)};
+  llvm::erase_if(all, [](const std::string &part) { return part.empty(); });
+  return all.empty() ? "0" : llvm::join(all, " + ");
 }
 
-bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {
-  return phase.kind == plan::Phase::Map &&
-         llvm::none_of(phase.op->operands, [&](Value v) { return planned.placeOf.count(v.id) != 0; });
+std::string TensorEmitter::stampExpr(const plan::Phase &phase) const {
+  const plan::StampNumber number = plan::stampOf(plan, names.number, phase);
+  return number.ofLayer ? fmt::format("{} + {} * layer", number.first, number.ofLayer) : std::to_string(number.first);
 }
 
 void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
-    const std::string stamp = plan.knobs.stamps ? stampIndex(plan, names.number, phase) : "";
+    const std::string stamp = plan.knobs.stamps ? stampExpr(phase) : "";
     std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
       several.emplace(w.scope("if (Rows > kOneRow)"));
@@ -438,10 +193,11 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});",
              planned.wideAttention.units ? "  " : "", name, layer);
     else
-      w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
+      w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !planned.imagesOf(phase).empty() ? "<Rows>" : "",
+             layer);
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
-    for (const plan::Buffer *image : imagesOf(phase)) {
+    for (const plan::Buffer *image : planned.imagesOf(phase)) {
       w.line("if (Rows > kTileRows)");
       w.line("  countOperand({});", counterExpr(*image, "shared.params"));
     }
@@ -466,7 +222,7 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
     emitMadeRows(phase, names.makers.at(&phase));
   w.line();
   emitPhaseComment(phase);
-  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !imagesOf(phase).empty())
+  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !planned.imagesOf(phase).empty())
     w.line("template <int Rows>");
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";

@@ -16,19 +16,6 @@ std::string vectorAddress(const Names &names, const plan::Vector &v);
 /// of the manifest (aliases share their target's).
 std::map<std::string, int> weightIndices(const ir::Operation &model);
 
-/// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
-/// control, the phases of the pass with their layers, the results, control again.
-struct StampEvent {
-  std::string name;
-  int64_t layer = -1; ///< -1: outside the layers
-};
-/// Of several models each has a list; they stand one behind the other.
-std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned);
-/// Where the list of model `number` begins.
-size_t firstStamp(const plan::Plan &plan, int number);
-/// The index of a phase of model `number`: an expression of C++ over `layer`.
-std::string stampIndex(const plan::Plan &plan, int number, const plan::Phase &phase);
-
 /// What both units of a kernel for several models say of these (Units.cuh).
 void emitModelFacts(CodeWriter &w, const ir::Module &module);
 /// What a CTA has once, whatever the number of models: the ring and shared memory.

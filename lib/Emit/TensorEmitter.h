@@ -1,6 +1,6 @@
 //===- TensorEmitter.h - the parts of the tensor half's writer ------------===//
 //
-// Tensor.cpp writes the structs of constants, the segments and their phases;
+// TensorConstants.cpp writes the structs of constants; Tensor.cpp the segments and their phases;
 // Groups.cpp what fused groups share, and maps; Products.cpp the streamed products
 // with their epilogues.
 //===----------------------------------------------------------------------===//
@@ -54,8 +54,6 @@ private:
   void emitMatrix(const plan::Matrix &m, const std::string &name);
   void emitPlaces();
   void emitImages();
-  /// Several models: how many chunks a producer copies that takes a pass for one of this model's.
-  void emitChunksAhead();
   bool several() const { return plan.models.size() > 1; }
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
@@ -65,16 +63,13 @@ private:
   std::string storeExpr(const plan::Place &place) const;
   std::string imageExpr(const plan::Place &place) const;
   std::string counterExpr(const plan::Buffer &buffer, const char *params = "p") const;
-  /// Buffers that the phase writes and that have images.
-  std::vector<const plan::Buffer *> imagesOf(const plan::Phase &phase) const;
   std::map<const plan::Buffer *, std::string> writes; ///< in how many passes of more than one row tile before this one
   void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
-  /// Whether a phase needs nothing that another one, or another CTA, wrote.
-  bool readsWeightsAlone(const plan::Phase &phase) const;
   std::string widePass, wideUse; ///< how often a product was made before in passes of more than one row tile: outside
                                  ///< the layers, and in them
-  /// Chunks of the body that a CTA's producer copies before it knows the pass, at most.
+  /// The sum of a segment's chunks that a CTA's producer copies before it knows the pass, at most.
   std::string chunksAhead(const plan::Segment &segment) const;
+  std::string stampExpr(const plan::Phase &phase) const;
   void emitPhase(const plan::Phase &phase, bool layers);
   /// What all functions of the tensor half begin with.
   void emitPhaseBegin();

@@ -53,7 +53,7 @@ static const auto &builtin(sema::Function f) {
     const char *name;
     Op op;
   } table[] = {
-#define FUNCTION(Id, Name, Params, Operation, Result, Text) {Name, Op::Operation},
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) {Name, Op::Operation},
 #include "megalith/Sema/Builtins.def"
   };
   return table[static_cast<size_t>(f)];

@@ -6,10 +6,12 @@
 #include "device/Abi.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Row.h"
-#include "device/SharedMemory.h"
 #include "llvm/ADT/STLExtras.h"
 #include <array>
 #include <utility>
+
+// After what it needs.
+#include "device/SharedMemory.h"
 
 namespace megalith::plan {
 
@@ -29,7 +31,7 @@ template <int... Before> constexpr auto sizesOfModels(std::integer_sequence<int,
                                   sizeof(device::ControlNumbersOf<Before + 1>)}...};
 }
 /// By the number of models, less one.
-constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, kMostModels>());
+constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, limits::models>());
 
 /// Bytes of Words<slots>. They grow with the number of slots, which is a multiple of 8; more than 64 slots have fewer
 /// words at hand.
@@ -43,7 +45,8 @@ constexpr int64_t numbersOfModel = 16, wordsOfModel = 32, wordsOfSeveral = 128;
 constexpr bool suffice() {
   for (int64_t models = 2; models <= int64_t(sizesOf.size()); ++models) {
     const SizesOfModels &one = sizesOf[0], &all = sizesOf[models - 1];
-    if (all.numbers + (models - 1) * int64_t(sizeof(device::Promises<1>)) > one.numbers + (models - 1) * numbersOfModel ||
+    if (all.numbers + (models - 1) * int64_t(sizeof(device::Promises<1>)) >
+            one.numbers + (models - 1) * numbersOfModel ||
         all.pass + all.ring - one.pass - one.ring > wordsOfSeveral + wordsOfModel * models ||
         all.tree - all.pass != one.tree - one.pass)
       return false;
@@ -64,13 +67,15 @@ const Operation *firstReducer(const ir::Module &module, llvm::StringRef model) {
 }
 
 /// Pipelines that differ in a few slots or gauges have the same room, so that they share their models' code. Parameters
-/// and room together are a multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that
-/// the room suffices.
+/// and room together are a multiple of 128: the scratch behind them begins without a gap. The emitted source asserts
+/// that the room suffices.
 int64_t controlRoom(const ir::Module &module) {
   const std::vector<const Operation *> pools = module.all(Op::Pool);
   const int64_t models = std::max<size_t>(1, pools.size()), slots = roundUp(module.param("slots"), 8);
   const int64_t gauges = std::max<int64_t>(slots <= 64 ? 4 : 1, module.all(Op::Gauge).size());
-  const auto count = [&](auto test) { return llvm::count_if(pools, [&](const Operation *op) { return test(op->name); }); };
+  const auto count = [&](auto test) {
+    return llvm::count_if(pools, [&](const Operation *op) { return test(op->name); });
+  };
   const auto windowed = [&](llvm::StringRef name) {
     const Operation *model = module.find(Op::Model, name);
     return model && model->get<attr::kv_window>() > 0;
@@ -86,7 +91,8 @@ int64_t controlRoom(const ir::Module &module) {
       count([&](llvm::StringRef name) { return ir::draftsContinue(module, name); }) * bytesOf<device::RunRows>(slots) +
       trees * bytesOf<device::FreeRows>(slots) +
       (models > 1 || ir::hasLoops(module)) * bytesOf<device::CallModels>(slots) +
-      (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) * bytesOf<device::PlainCalls>(slots);
+      (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
+          bytesOf<device::PlainCalls>(slots);
   const int64_t params = sizesOf[models - 1].params;
   return roundUp(params + numbers + seatBytes(models) + tables, 128) - params;
 }
@@ -95,8 +101,7 @@ int64_t otherSharedBytes(const Plan &plan) {
   const SizesOfModels &one = sizesOf[0];
   const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0,
                 draws = sizeof(device::PassDraws<1>) + (plan.rowsPerPass * plan.results() - 1) * sizeof(abi::RowDraw);
-  const int64_t words =
-      one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
+  const int64_t words = one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
   return sizesOf[models - 1].params + roundUp(words, 128) + trees +
          (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + (plan.reduces() ? roundUp(draws, 128) : 0);
 }

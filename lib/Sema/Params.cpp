@@ -1,5 +1,5 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
-#include "Checker.h"
+#include "Declarations.h"
 #include "device/Exact.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
@@ -175,58 +175,66 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
   return std::nullopt;
 }
 
-void Checker::report(const Overflow &overflow) {
-  diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
+static void report(Context &ctx, const Overflow &overflow) {
+  ctx.diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
 }
 
-std::optional<Constant> Checker::constant(const ast::Expr &e) {
+ExprRef folded(Context &ctx, const ExprRef &e) {
+  Overflow overflow;
+  if (auto c = evaluate(*e, &overflow))
+    return fromConstant(*c, e->loc, true);
+  report(ctx, overflow);
+  return nullptr;
+}
+
+std::optional<Constant> constant(Context &ctx, const ast::Expr &e) {
   Scope scope;
-  ExprRef typed = value(e, scope);
+  ExprRef typed = Expressions(ctx, scope).value(e);
   if (!typed)
     return std::nullopt;
   if (!typed->type.isScalar()) {
-    diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
+    ctx.diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
     return std::nullopt;
   }
-  return constant(*typed, "this value");
+  return constant(ctx, *typed, "this value");
 }
 
-std::optional<Constant> Checker::constant(const Expr &e, const std::string &what) {
+std::optional<Constant> constant(Context &ctx, const Expr &e, const std::string &what) {
   Overflow overflow;
   auto result = evaluate(e, &overflow);
   if (!result && overflow.loc)
-    report(overflow);
+    report(ctx, overflow);
   else if (!result)
-    diags.report(Diag::NotConstant, e.loc, what);
+    ctx.diags.report(Diag::NotConstant, e.loc, what);
   return result;
 }
 
-std::optional<int64_t> Checker::constantInt(const ast::Expr &e, const std::string &what) {
-  auto c = constant(e);
+std::optional<int64_t> constantInt(Context &ctx, const ast::Expr &e, const std::string &what) {
+  auto c = constant(ctx, e);
   if (!c)
     return std::nullopt;
   if (c->elem != Elem::I32) {
-    diags.report(Diag::TypeMismatch, e.loc, what, "i32", elemName(c->elem));
+    ctx.diags.report(Diag::TypeMismatch, e.loc, what, "i32", elemName(c->elem));
     return std::nullopt;
   }
   return c->intValue;
 }
 
 /// The elements of a param that is a sequence.
-std::optional<Constant> Checker::constantList(const ast::Expr &e) {
+static std::optional<Constant> constantList(Context &ctx, const ast::Expr &e) {
   Scope scope;
-  ExprRef list = checkList(e, scope);
+  ExprRef list = Expressions(ctx, scope).checkList(e);
   if (!list)
     return std::nullopt;
   if (!list->type.seq || list->args.empty()) {
-    diags.report(Diag::TypeMismatch, e.loc, "a param", "one number, or a list of some", list->type.str());
+    ctx.diags.report(Diag::TypeMismatch, e.loc, "a param", "one number, or a list of some", list->type.str());
     return std::nullopt;
   }
   Constant c;
   c.elem = list->type.elem;
   c.seq = true;
   for (const ExprRef &item : list->args) {
-    auto v = constant(*item, "an element of a param");
+    auto v = constant(ctx, *item, "an element of a param");
     if (!v)
       return std::nullopt;
     c.items.push_back(*v);
@@ -234,7 +242,7 @@ std::optional<Constant> Checker::constantList(const ast::Expr &e) {
   return c;
 }
 
-void Checker::applySet(const ast::Param &param, Constant &value, const std::string &text) {
+void Declarations::applySet(const ast::Param &param, Constant &value, const std::string &text) {
   const std::string &name = param.name.text;
   auto wrong = [&](const char *kind) {
     diags.report(Diag::BadSetValue, SourceLoc(), name, text, kind);
@@ -270,21 +278,21 @@ void Checker::applySet(const ast::Param &param, Constant &value, const std::stri
   }
 }
 
-void Checker::checkParams() {
+void Declarations::checkParams() {
   std::vector<std::string> known;
-  for (const ast::Param &p : in.params) {
+  for (const ast::Param &p : ctx.in.params) {
     known.push_back(p.name.text);
     if (!declare(p.name, "a param"))
       continue;
-    auto v = p.value->kind == ast::Expr::List ? constantList(*p.value) : constant(*p.value);
+    auto v = p.value->kind == ast::Expr::List ? constantList(ctx, *p.value) : constant(ctx, *p.value);
     if (!v) {
-      bad.insert(p.name.text);
+      ctx.bad.insert(p.name.text);
       continue;
     }
-    for (const auto &[name, text] : sets)
+    for (const auto &[name, text] : ctx.sets)
       if (name == p.name.text)
         applySet(p, *v, text);
-    out.params.push_back({p.name.text, *v, p.name.loc});
+    ctx.out.params.push_back({p.name.text, *v, p.name.loc});
   }
 
   // Reserved params that the file leaves out have their default, and `--set` works on them.
@@ -301,15 +309,15 @@ void Checker::checkParams() {
       continue;
     known.push_back(r.name);
     ast::Param implicit;
-    implicit.name = {r.name, in.name.loc};
+    implicit.name = {r.name, ctx.in.name.loc};
     Constant value{Elem::I32, r.value, 0};
-    for (const auto &[name, text] : sets)
+    for (const auto &[name, text] : ctx.sets)
       if (name == r.name)
         applySet(implicit, value, text);
-    declared[r.name] = "a param";
-    out.params.push_back({r.name, value, in.name.loc});
+    ctx.declared[r.name] = "a param";
+    ctx.out.params.push_back({r.name, value, ctx.in.name.loc});
   }
-  for (const auto &[name, text] : sets)
+  for (const auto &[name, text] : ctx.sets)
     if (!llvm::is_contained(known, name)) {
       diags.report(Diag::UnknownParam, SourceLoc(), name);
       if (nearestName(name, known).empty())
@@ -320,9 +328,9 @@ void Checker::checkParams() {
   checkReserved();
 }
 
-void Checker::checkReserved() {
+void Declarations::checkReserved() {
   auto within = [&](const char *name, int64_t least, int64_t most) {
-    const CheckedParam *p = param(name);
+    const CheckedParam *p = ctx.param(name);
     if (!p)
       return;
     if (p->value.seq || p->value.elem != Elem::I32)
@@ -333,23 +341,6 @@ void Checker::checkReserved() {
   };
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) within(Name, Least, Most);
 #include "megalith/Sema/Builtins.def"
-}
-
-const CheckedParam *Checker::param(const std::string &name) const {
-  for (const CheckedParam &p : out.params)
-    if (p.name == name)
-      return &p;
-  return nullptr;
-}
-
-int64_t Checker::slots() const {
-  const CheckedParam *p = param("slots");
-  return p && !p->value.seq && p->value.elem == Elem::I32 ? std::max<int64_t>(0, p->value.intValue) : 8;
-}
-
-int64_t Checker::rowsPerPass() const {
-  const CheckedParam *p = param("rows_per_pass");
-  return p && !p->value.seq && p->value.elem == Elem::I32 ? p->value.intValue : 64;
 }
 
 } // namespace megalith::sema

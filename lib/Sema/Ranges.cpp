@@ -1,54 +1,8 @@
-//===- Ranges.cpp - intervals and the spelling of types -------------------===//
-#include "Checker.h"
+//===- Ranges.cpp - intervals ---------------------------------------------===//
+#include "Scope.h"
 #include <algorithm>
 
 namespace megalith::sema {
-
-std::string elemName(Elem e) {
-  switch (e) {
-  case Elem::I32:
-    return "i32";
-  case Elem::F32:
-    return "f32";
-  case Elem::Bool:
-    return "bool";
-  case Elem::Token:
-    return "token";
-  case Elem::Logits:
-  case Elem::Kept:
-    return "logits";
-  case Elem::None: // the parameter of a message; no type has it
-    return "empty";
-  }
-  return "";
-}
-
-std::optional<Elem> elemNamed(llvm::StringRef name) {
-  for (Elem e : {Elem::I32, Elem::F32, Elem::Bool, Elem::Token})
-    if (name == elemName(e))
-      return e;
-  return std::nullopt;
-}
-
-Type typeNamed(llvm::StringRef text) {
-  const bool seq = text.consume_back("[]");
-  const Elem elem = elemNamed(text).value_or(Elem::None);
-  return seq ? Type::sequence(Unbounded, elem) : Type::scalar(elem);
-}
-
-std::string Type::str() const {
-  if (elem == Elem::None)
-    return "[]";
-  if (table)
-    return fmt::format("{}[{}, {}]", elemName(elem), rows, capacity);
-  if (!seq)
-    return elemName(elem);
-  if (elem == Elem::Logits)
-    return "logits";
-  return capacity >= Unbounded ? fmt::format("{}[]", elemName(elem)) : fmt::format("{}[{}]", elemName(elem), capacity);
-}
-
-std::string plural(size_t n, const char *noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 
 Range hull(Range a, Range b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
 

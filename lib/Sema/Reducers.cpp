@@ -4,28 +4,15 @@
 // call's results: the call computes what is read of it, and nothing else. So what a reducer is given must be known
 // before the pass, though the reducer may stand far below its call.
 //===----------------------------------------------------------------------===//
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace megalith::sema {
 
 /// The call whose rows `e` is.
 static const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
-
-bool sameExpr(const Expr &a, const Expr &b) {
-  if (&a == &b)
-    return true;
-  // An append is another one each time.
-  if (a.kind != b.kind || a.type != b.type || a.data != b.data || a.args.size() != b.args.size() ||
-      a.kind == Expr::Append)
-    return false;
-  for (size_t i = 0; i < a.args.size(); ++i)
-    if (!a.args[i] != !b.args[i] || (a.args[i] && !sameExpr(*a.args[i], *b.args[i])))
-      return false;
-  return true;
-}
 
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
@@ -35,12 +22,13 @@ static bool sameReduction(const Reduction &a, const Reduction &b) {
          });
 }
 
-bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
-                          const Scope &scope) {
+bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std::string &what,
+                 const std::string &function, const Scope &scope) {
   const auto &changes = scope.locally->changes;
   const auto late = [&](const std::string &why) {
-    diags.report(Diag::ReducerLate, e.loc, what, function, why);
-    diags.note("compute it above the call; what depends on the pass is picked behind it, from what every row gives");
+    ctx.diags.report(Diag::ReducerLate, e.loc, what, function, why);
+    ctx.diags.note(
+        "compute it above the call; what depends on the pass is picked behind it, from what every row gives");
     return false;
   };
   const auto unchanged = [&](const std::string &resource, const std::string &text) {
@@ -82,9 +70,9 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   case Expr::PolicyOutput:
     if (!unchanged("policy " + e.name(), fmt::format("`{}.{}`", e.name(), e.as<Name>().member)))
       return false;
-    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name()) : nullptr)
+    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? ctx.policy(e.name()) : nullptr)
       for (const CheckedOutput &o : p->outputs)
-        if (o.name == e.as<Name>().member && o.value && !knownAtCall(*o.value, call, what, function, scope))
+        if (o.name == e.as<Name>().member && o.value && !knownAtCall(ctx, *o.value, call, what, function, scope))
           return false;
     break;
   case Expr::Append:
@@ -99,24 +87,14 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
     break;
   }
   return llvm::all_of(e.args,
-                      [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
-}
-
-bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope) {
-  if (!arg)
-    return true;
-  ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
-  if (!v || !checkSetting(*v, name, into.name))
-    return false;
-  into.with.push_back({name, v});
-  return true;
+                      [&](const ExprRef &arg) { return !arg || knownAtCall(ctx, *arg, call, what, function, scope); });
 }
 
 /// A setting is one that a request may have, as far as it is known here.
-bool Checker::checkSetting(const Expr &v, const std::string &name, const std::string &reducer) {
+static bool checkSetting(Diagnostics &diags, const Expr &v, const std::string &name, const std::string &reducer) {
   const auto c = evaluate(v);
   if (!c && v.kind == Expr::Select)
-    return checkSetting(*v.args[1], name, reducer) && checkSetting(*v.args[2], name, reducer);
+    return checkSetting(diags, *v.args[1], name, reducer) && checkSetting(diags, *v.args[2], name, reducer);
   const auto within = [&](bool good, const char *wanted, const std::string &found) {
     if (!good)
       diags.report(Diag::BadArgument, v.loc, name, reducer, fmt::format("{}, is {}", wanted, found));
@@ -155,9 +133,9 @@ void takeRowBounds(const Expr &rows, Reduction &into) {
     }
 }
 
-/// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
-bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope) {
-  const ast::Expr *all = args[first];
+/// `sampling`, or the settings by name.
+static bool takeSettings(Diagnostics &diags, const Arguments &args, Reduction &into) {
+  const ast::Expr *all = args.writtenFor("sampling");
   if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
     diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
                  "`sampling`, the request's settings; write others by name: `temperature=0.7`");
@@ -166,12 +144,11 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
     return false;
   }
   bool good = true;
-  for (size_t i = 0; i < std::size(settingNames); ++i) {
-    const char *name = settingNames[i];
+  for (const char *name : settingNames) {
     const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
-    const ast::Expr *own = args[args.size() - std::size(settingNames) + i];
-    if (own) {
-      good &= takeOperand(own, name, elem, into, scope);
+    if (const ExprRef own = args.valueOf(name)) {
+      good &= checkSetting(diags, *own, name, into.name);
+      into.with.push_back({name, own});
     } else if (all) {
       into.with.push_back({name, make(Expr::Sampling, Type::scalar(elem), all->loc, {}, Name{name})});
     }
@@ -179,17 +156,35 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
   return good;
 }
 
-ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                              Scope &scope) {
-  ExprRef logits = check(*args[0], scope);
+ExprRef Expressions::checkKept(const ast::Expr &e, const std::string &what) {
+  ExprRef v = check(e);
+  if (!v || (v->kind == Expr::FieldRead && v->type.elem == Elem::Kept))
+    return v;
+  diags.report(Diag::TypeMismatch, e.loc, what, "the name of a field that keeps rows of logits", v->type.str());
+  return nullptr;
+}
+
+ExprRef passForKept(Diagnostics &diags, const std::string &reducer, SourceLoc loc, const Scope &scope) {
+  if (!scope.call || callOf(*scope.call).keepNone) {
+    diags.report(Diag::KeptNoPass, loc, reducer);
+    diags.note("let it stand behind a call without `keep=none`, of any model");
+    return nullptr;
+  }
+  return scope.call;
+}
+
+ExprRef Expressions::checkReducer(Arguments &args) {
+  const Function f = args.of.id;
+  const ast::Expr &e = args.call, &read = *args.written[0];
+  ExprRef logits = check(read);
   if (!logits)
     return nullptr;
   const bool kept = logits->type.elem == Elem::Kept;
   if (logits->type.elem != Elem::Logits && !kept) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
+    diags.report(Diag::TypeMismatch, read.loc, fmt::format("the argument of {}", args.of.quoted),
                  "the logits of a model call", logits->type.str());
     if (f == Function::ArgMax && logits->type.seq)
-      noteRange(e.text, *args[0]);
+      noteRange(diags, e.text, read);
     return nullptr;
   }
   if (kept && f == Function::ArgMax) { // the field has them
@@ -197,19 +192,22 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     tokens->type.elem = Elem::Token;
     return tokens;
   }
-  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callIn(logits);
+  const ExprRef call = kept ? passForKept(diags, e.text, read.loc, scope) : callIn(logits);
   if (!call)
     return nullptr;
   if (callOf(*call).keepNone) {
-    diags.report(Diag::KeepNoneReduced, args[0]->loc);
+    diags.report(Diag::KeepNoneReduced, read.loc);
     return nullptr;
   }
+  // No effects: they would happen before the pass.
+  Scope inner = scope;
+  inner.noCalls = inner.noEffects = "what a reducer is given";
+  bool good = with(inner).take(args);
   Reduction r;
   r.name = e.text;
-  r.of = logits->kind == Expr::LogitRows ? logits->as<Bounds>().result : "";
   r.loc = e.loc;
+  r.n = args.count;
   int64_t rows = logits->type.capacity;
-  bool good = true;
   // What it reads, then what it is given, in the order of the IR's operands.
   if (kept) {
     rows = std::min(rows, call->type.capacity);
@@ -219,120 +217,86 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
       takeRowBounds(*logits, r);
     r.with.push_back({"kept", field});
   }
-  if (logits->kind == Expr::LogitRows)
+  if (logits->kind == Expr::LogitRows) {
+    r.of = logits->as<Bounds>().result;
     takeRowBounds(*logits, r);
-  // No effects: they would happen before the pass.
-  Scope inner = scope;
-  inner.noCalls = inner.noEffects = "what a reducer is given";
-  const auto count = [&](const ast::Expr *arg) {
-    ExprRef n = expect(*arg, Elem::I32, fmt::format("argument `n` of `{}`", e.text), inner);
-    const auto c = n ? constant(*n, fmt::format("argument `n` of `{}`", e.text)) : std::nullopt;
-    if (c && (c->intValue < 1 || c->intValue > 64))
-      diags.report(Diag::BadArgument, arg->loc, "n", e.text, fmt::format("from 1 to 64, is {}", c->intValue));
-    else if (c)
-      r.n = c->intValue;
-    return r.n > 0;
-  };
-  Elem elem = Elem::F32;
-  switch (f) {
-  case Function::ArgMax:
-    elem = Elem::Token;
-    break;
-  case Function::Sample:
-    elem = Elem::Token;
-    good &= takeSettings(args, 1, r, inner);
-    good &= takeOperand(args[2], "noise", Elem::I32, r, inner);
-    good &= takeOperand(args[3], "ahead", Elem::I32, r, inner);
-    good &= !args[4] || count(args[4]);
-    if (args[5]) {
-      const ExprRef field = checkKept(*args[5], "argument `minus` of `sample`", inner);
-      good &= field && passForKept(e.text, args[5]->loc, scope);
-      if (field) {
-        r.minus = field->name();
-        r.with.push_back({"minus", field});
-      }
-    }
-    break;
-  case Function::Prob: {
-    ExprRef tokens = value(*args[1], inner);
-    if (tokens && !(tokens->type.seq && tokens->type.elem == Elem::Token)) {
-      diags.report(Diag::TypeMismatch, args[1]->loc, "argument `tokens` of `prob`", "a sequence of tokens",
-                   tokens->type.str());
-      tokens = nullptr;
-    }
-    good &= tokens != nullptr;
-    if (tokens) {
-      rows = std::min(rows, tokens->type.capacity);
-      r.with.push_back({"tokens", tokens});
-    }
-    good &= takeSettings(args, 2, r, inner);
-    break;
   }
-  case Function::TopK:
-    elem = Elem::Token;
-    good &= count(args[1]);
-    good &= takeSettings(args, 2, r, inner);
-    break;
-  default:
-    good &= takeSettings(args, 1, r, inner);
+  const auto give = [&](const char *name) {
+    if (const ExprRef v = args.valueOf(name))
+      r.with.push_back({name, v});
+  };
+  give("tokens");
+  if (const ExprRef tokens = args.valueOf("tokens"))
+    rows = std::min(rows, tokens->type.capacity);
+  good &= takeSettings(diags, args, r);
+  give("noise");
+  give("ahead");
+  if (const ast::Expr *minus = args.writtenFor("minus")) {
+    const ExprRef field = with(inner).checkKept(*minus, "argument `minus` of `sample`");
+    good &= field && passForKept(diags, e.text, minus->loc, scope);
+    if (field) {
+      r.minus = field->name();
+      r.with.push_back({"minus", field});
+    }
   }
   if (!good)
     return nullptr;
   for (const Operand &given : r.with)
-    if (!knownAtCall(*given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
+    if (!knownAtCall(ctx, *given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;
+  const Elem elem = f == Function::TopK ? Elem::Token : typeNamed(args.of.result).elem;
   r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
-  if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
+  if (r.type.table && !hasRoom(ctx, r.type, fmt::format("what `{}` gives", e.text), e.loc))
     return nullptr;
   if (f != Function::TopK)
-    return reducedBy(std::move(r), call, e.loc);
+    return reducedBy(ctx, std::move(r), call, e.loc);
   // One of its two parts is computed where somebody reads it.
   return make(Expr::TopParts, r.type, e.loc, {call}, std::make_shared<const Reduction>(r));
 }
 
-ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
+ExprRef reducedBy(Context &ctx, Reduction r, const ExprRef &call, SourceLoc loc) {
   std::vector<Reduction> &list = callOf(*call).reductions->list;
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
   const auto v = make(Expr::Reduced, r.type, loc, {call}, Result{static_cast<int>(first - list.begin())});
-  if (first == list.end() && !looksAhead)
+  if (first == list.end() && !ctx.looksAhead)
     list.push_back(std::move(r));
   return v;
 }
 
 /// `t.token` or `t.prob`, where `t: top_k(...)`.
-ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc) {
+ExprRef partOfTop(Context &ctx, const Expr &top, llvm::StringRef name, SourceLoc loc) {
   Reduction r = *top.as<Parts>();
   if (name == "prob") {
     r.part = "prob";
     r.type.elem = Elem::F32;
   }
-  return reducedBy(std::move(r), top.args[0], loc);
+  return reducedBy(ctx, std::move(r), top.args[0], loc);
 }
 
 /// `r.h1` of a call `r`: all rows of another result of its model.
-ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
+ExprRef namedResult(Context &ctx, const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
   const ExprRef &call = callIn(rows);
   if (name == "logits" && rows->kind != Expr::LogitRows)
     return rows;
-  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == callOf(*call).model; });
-  if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
-    diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
+  const ModelFacts *of = ctx.model(callOf(*call).model);
+  if (of && !llvm::is_contained(of->results, name)) { // without the model anything may be one
+    ctx.diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
     if (of->results.empty())
-      diags.note("its model file names none: it has no `results`");
+      ctx.diags.note("its model file names none: it has no `results`");
     else
-      diags.suggest(name, of->results);
+      ctx.diags.suggest(name, of->results);
     return nullptr;
   }
   if (rows->kind == Expr::LogitRows) {
-    diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
-                 fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
+    ctx.diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
+                     fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
     return nullptr;
   }
   return make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr}, Bounds{.result = name.str()});
 }
 
 /// Some rows of a call: `l[a:b]`.
-ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
+ExprRef Expressions::checkLogitRows(const ExprRef &base, const ast::Expr &e) {
   const bool named =
       base->kind == Expr::LogitRows && !base->as<Bounds>().result.empty() && !base->args[1] && !base->args[2];
   if (base->kind == Expr::LogitRows && !named) {
@@ -344,11 +308,11 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
     if (!e.args[side + 1])
       continue;
     ExprRef &bound = side ? hi : lo;
-    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice", scope);
+    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice");
     if (!bound)
       return nullptr;
   }
-  const bool loEnd = lo && fromEnd(lo, *e.args[1]), hiEnd = hi && fromEnd(hi, *e.args[2]);
+  const bool loEnd = lo && fromEnd(ctx, lo, *e.args[1]), hiEnd = hi && fromEnd(ctx, hi, *e.args[2]);
   int64_t capacity = base->type.capacity;
   const int64_t least = hiEnd ? std::max<int64_t>(0, -hi->range.hi) : 0; // that the other bound leaves out
   if (loEnd) {
@@ -361,22 +325,6 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
   }
   return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
               Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
-}
-
-ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
-  if (scope.kind == Scope::Params) {
-    diags.report(Diag::NotConstant, e.loc, "`uniform`");
-    return nullptr;
-  }
-  const char *names[] = {"position", "lane", "noise"};
-  std::vector<ExprRef> values;
-  for (size_t i = 0; i < 3; ++i) {
-    values.push_back(args[i] ? expect(*args[i], Elem::I32, fmt::format("argument `{}` of `uniform`", names[i]), scope)
-                             : intConst(0, e.loc));
-    if (!values.back())
-      return nullptr;
-  }
-  return make(Expr::Math, Type::scalar(Elem::F32), e.loc, values, Function::Uniform);
 }
 
 } // namespace megalith::sema

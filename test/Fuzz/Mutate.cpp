@@ -21,7 +21,7 @@ namespace {
 constexpr const char *words[] = {
 #define PREDEFINED(Id, Name, Type, Values, Operation, Text) Name,
 #define POOL_NAME(Id, Name, Type, Of, Operation, Text) "kv.target." Name,
-#define FUNCTION(Id, Name, Params, Operation, Result, Text) Name,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Name,
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) Name,
 #define WORD(Word) Word,
 #include "megalith/Sema/Builtins.def"

@@ -190,6 +190,34 @@ extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Co
 namespace abi = megalith::abi;
 using namespace megalith::device;
 
+using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
+using Stream = Consumer<WeightRing, 49152, 128>;
+
+// What the control unit must take for true, too (Units.cuh).
+struct Facts {
+  static constexpr int controlRoom = 2944; // bytes of shared memory for its state
+  static constexpr int rowsPerPass = 128;
+  static constexpr int vocab[] = {260};
+  static constexpr int pages[] = {512};
+  static constexpr int pageTokens[] = {128};
+};
+
+// Shared memory of a CTA.
+struct Shared {
+  abi::LaunchParams params; // here paramsOfCta() finds them
+  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
+  alignas(128) float scratch[12288]; // lent stages go on where it ends
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+  PassShared pass;
+  RingShared sync;
+  GridEdges grid;
+  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
+
+  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
+};
+static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
+__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
 struct Target {
@@ -291,7 +319,7 @@ struct Head {
 
 // Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
 // counter for each operand that passes of many rows have as an image.
-struct Edges { static constexpr int best = 10, pass = 11; };
+struct Edges { static constexpr int best = 10; };
 struct Tagged { static constexpr long long best = 4352; };
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85280256;
@@ -300,30 +328,6 @@ struct Counters {
   static constexpr long long gate_up = 86462208;
   static constexpr long long head_operand = 88822272;
 };
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
-using Stream = Consumer<WeightRing, 49152, 128>;
-
-// What the control unit must take for true, too (Units.cuh).
-struct Facts {
-  static constexpr int controlRoom = 2944; // bytes of shared memory for its state
-  static constexpr int rowsPerPass = 128, vocab = 260;
-  static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
-};
-
-// Shared memory of a CTA.
-struct Shared {
-  abi::LaunchParams params; // here paramsOfCta() finds them
-  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
-  alignas(128) float scratch[12288]; // lent stages go on where it ends
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  PassShared pass;
-  RingShared sync;
-  GridEdges grid;
-  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
-
-  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
-};
-static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -344,7 +348,6 @@ struct Images : TaggedWords {
   __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86462976, instance * 393216ll); }
   __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(88822528, instance * 65536ll); }
 };
-__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 namespace phases {
 
@@ -360,7 +363,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 189 "target.tensors.cu"
+#line 192 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -381,7 +384,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 210 "target.tensors.cu"
+#line 213 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -390,7 +393,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 219 "target.tensors.cu"
+#line 222 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -432,7 +435,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 261 "target.tensors.cu"
+#line 264 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -444,7 +447,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 273 "target.tensors.cu"
+#line 276 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -452,7 +455,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 281 "target.tensors.cu"
+#line 284 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -475,27 +478,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 304 "target.tensors.cu"
+#line 307 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 308 "target.tensors.cu"
+#line 311 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 313 "target.tensors.cu"
+#line 316 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 317 "target.tensors.cu"
+#line 320 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 324 "target.tensors.cu"
+#line 327 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -514,12 +517,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 343 "target.tensors.cu"
+#line 346 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 348 "target.tensors.cu"
+#line 351 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -530,7 +533,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 359 "target.tensors.cu"
+#line 362 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -554,7 +557,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 383 "target.tensors.cu"
+#line 386 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -587,7 +590,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 416 "target.tensors.cu"
+#line 419 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -596,7 +599,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 425 "target.tensors.cu"
+#line 428 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -617,7 +620,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 446 "target.tensors.cu"
+#line 449 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -639,27 +642,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 468 "target.tensors.cu"
+#line 471 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 472 "target.tensors.cu"
+#line 475 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 477 "target.tensors.cu"
+#line 480 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 481 "target.tensors.cu"
+#line 484 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 488 "target.tensors.cu"
+#line 491 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -685,7 +688,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 514 "target.tensors.cu"
+#line 517 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -774,14 +777,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 603 "target.tensors.cu"
+#line 606 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 610 "target.tensors.cu"
+#line 613 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -805,7 +808,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 634 "target.tensors.cu"
+#line 637 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -828,25 +831,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 657 "target.tensors.cu"
+#line 660 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 661 "target.tensors.cu"
+#line 664 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 666 "target.tensors.cu"
+#line 669 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 670 "target.tensors.cu"
+#line 673 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 675 "target.tensors.cu"
+#line 678 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -905,6 +908,24 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   const abi::LaunchParams &p = shared.params;
   return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.models[0].stream, NoKv());
 } // streamHead
+
+// What the resident loop (Resident.cuh) takes of this model.
+struct Model {
+  using Workspace = ::Workspace;
+  using Pool = pools::Target;
+  static constexpr bool head = true;
+  static constexpr int bestEdge = Edges::best;
+  static constexpr long long best = Tagged::best;
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
+  __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
+  static constexpr bool reduces = false;
+  __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
+  __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
+  __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
+  __device__ __forceinline__ static bool streamHead(Producer<WeightRing> &producer) { return ::streamHead(producer); }
+  __device__ __forceinline__ static bool bringHead(WindowProducer<Stream> &windows) { return phases::targetHeadWindows(windows); }
+  __device__ __forceinline__ static bool runHead(int numRows) { return numRows == kOneRow ? phases::targetHead<kOneRow>() : numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>(); }
+};
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
 // columns that one thread receives together. A launch packs what is there (Packing.cuh).
@@ -1013,21 +1034,11 @@ struct Kernel {
   using Shared = ::Shared;
   using Ring = WeightRing;
   using Stream = ::Stream;
-  using Workspace = ::Workspace;
-  using Pool = pools::Target;
-  static constexpr bool many = true, words = true, head = true, stamps = false, asks = false;
-  static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;
-  static constexpr long long best = Tagged::best;
+  using Models = ModelList<Model>; // by their numbers
+  static constexpr bool many = true, words = true, stamps = false, asks = false;
+  static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
-  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
-  __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
-  static constexpr bool reduces = false;
-  __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
-  __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
-  __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
-  __device__ __forceinline__ static bool streamHead(Producer<WeightRing> &producer) { return ::streamHead(producer); }
-  __device__ __forceinline__ static bool bringHead(WindowProducer<Stream> &windows) { return phases::targetHeadWindows(windows); }
-  __device__ __forceinline__ static bool runHead(int numRows) { return numRows == kOneRow ? phases::targetHead<kOneRow>() : numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>(); }
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }
 };
 
 // The resident kernel: one CTA per SM, launched once.

@@ -255,6 +255,36 @@ extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Co
 namespace abi = megalith::abi;
 using namespace megalith::device;
 
+using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
+using Stream = Consumer<WeightRing, 49152, 128>;
+
+// What the control unit must take for true, too (Units.cuh).
+struct Facts {
+  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
+  static constexpr int rowsPerPass = 128;
+  static constexpr int vocab[] = {260};
+  static constexpr int pages[] = {512};
+  static constexpr int pageTokens[] = {128};
+  static constexpr int asks = 1; // calls have other reducers than argmax
+};
+
+// Shared memory of a CTA.
+struct Shared {
+  abi::LaunchParams params; // here paramsOfCta() finds them
+  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
+  alignas(128) float scratch[12288]; // lent stages go on where it ends
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+  PassShared pass;
+  RingShared sync;
+  GridEdges grid;
+  PassDraws<Facts::rowsPerPass> draws;
+  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
+
+  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
+};
+static_assert(sizeof(Shared) <= 198400, "the plan reserves this much");
+__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
 struct Target {
@@ -356,7 +386,7 @@ struct Head {
 
 // Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
 // counter for each operand that passes of many rows have as an image.
-struct Edges { static constexpr int best = 10, pass = 11; };
+struct Edges { static constexpr int best = 10; };
 struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
 using Kept = KeptLogits<unsigned short, 260>; // that asks look at
 struct Counters {
@@ -366,32 +396,6 @@ struct Counters {
   static constexpr long long gate_up = 86732544;
   static constexpr long long head_operand = 89092608;
 };
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
-using Stream = Consumer<WeightRing, 49152, 128>;
-
-// What the control unit must take for true, too (Units.cuh).
-struct Facts {
-  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
-  static constexpr int rowsPerPass = 128, vocab = 260;
-  static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
-  static constexpr int asks = 1; // calls have other reducers than argmax
-};
-
-// Shared memory of a CTA.
-struct Shared {
-  abi::LaunchParams params; // here paramsOfCta() finds them
-  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
-  alignas(128) float scratch[12288]; // lent stages go on where it ends
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  PassShared pass;
-  RingShared sync;
-  GridEdges grid;
-  PassDraws<Facts::rowsPerPass> draws;
-  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
-
-  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
-};
-static_assert(sizeof(Shared) <= 198400, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -412,7 +416,6 @@ struct Images : TaggedWords {
   __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86733312, instance * 393216ll); }
   __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(89092864, instance * 65536ll); }
 };
-__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 namespace phases {
 
@@ -428,7 +431,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 192 "target.tensors.cu"
+#line 195 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -449,7 +452,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 213 "target.tensors.cu"
+#line 216 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -458,7 +461,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 222 "target.tensors.cu"
+#line 225 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -500,7 +503,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 264 "target.tensors.cu"
+#line 267 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -512,7 +515,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 276 "target.tensors.cu"
+#line 279 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -520,7 +523,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 284 "target.tensors.cu"
+#line 287 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -543,27 +546,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 307 "target.tensors.cu"
+#line 310 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 311 "target.tensors.cu"
+#line 314 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 316 "target.tensors.cu"
+#line 319 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 320 "target.tensors.cu"
+#line 323 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 327 "target.tensors.cu"
+#line 330 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -582,12 +585,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 346 "target.tensors.cu"
+#line 349 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 351 "target.tensors.cu"
+#line 354 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -598,7 +601,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 362 "target.tensors.cu"
+#line 365 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -622,7 +625,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 386 "target.tensors.cu"
+#line 389 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -655,7 +658,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 419 "target.tensors.cu"
+#line 422 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -664,7 +667,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 428 "target.tensors.cu"
+#line 431 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -685,7 +688,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 449 "target.tensors.cu"
+#line 452 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -707,27 +710,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 471 "target.tensors.cu"
+#line 474 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 475 "target.tensors.cu"
+#line 478 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 480 "target.tensors.cu"
+#line 483 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 484 "target.tensors.cu"
+#line 487 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 491 "target.tensors.cu"
+#line 494 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -753,7 +756,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 517 "target.tensors.cu"
+#line 520 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -842,14 +845,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 606 "target.tensors.cu"
+#line 609 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 613 "target.tensors.cu"
+#line 616 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -874,7 +877,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 638 "target.tensors.cu"
+#line 641 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -898,25 +901,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 662 "target.tensors.cu"
+#line 665 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 666 "target.tensors.cu"
+#line 669 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 671 "target.tensors.cu"
+#line 674 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 675 "target.tensors.cu"
+#line 678 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 680 "target.tensors.cu"
+#line 683 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -979,6 +982,27 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   const abi::LaunchParams &p = shared.params;
   return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.models[0].stream, NoKv());
 } // streamHead
+
+// What the resident loop (Resident.cuh) takes of this model.
+struct Model {
+  using Workspace = ::Workspace;
+  using Pool = pools::Target;
+  static constexpr bool head = true;
+  static constexpr int bestEdge = Edges::best;
+  static constexpr long long best = Tagged::best;
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
+  __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
+  static constexpr bool reduces = true;
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
+  __device__ __forceinline__ static void finishAsks() { if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
+  __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
+  __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
+  __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
+  __device__ __forceinline__ static bool streamHead(Producer<WeightRing> &producer) { return ::streamHead(producer); }
+  __device__ __forceinline__ static bool bringHead(WindowProducer<Stream> &windows) { return phases::targetHeadWindows(windows); }
+  __device__ __forceinline__ static bool runHead(int numRows) { return numRows == kOneRow ? phases::targetHead<kOneRow>() : numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>(); }
+};
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
 // columns that one thread receives together. A launch packs what is there (Packing.cuh).
@@ -1087,24 +1111,11 @@ struct Kernel {
   using Shared = ::Shared;
   using Ring = WeightRing;
   using Stream = ::Stream;
-  using Workspace = ::Workspace;
-  using Pool = pools::Target;
-  static constexpr bool many = true, words = true, head = true, stamps = false, asks = true;
-  static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;
-  static constexpr long long best = Tagged::best;
+  using Models = ModelList<Model>; // by their numbers
+  static constexpr bool many = true, words = true, stamps = false, asks = true;
+  static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
-  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
-  __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
-  static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
-  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
-  __device__ __forceinline__ static void finishAsks() { if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
-  __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
-  __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
-  __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
-  __device__ __forceinline__ static bool streamHead(Producer<WeightRing> &producer) { return ::streamHead(producer); }
-  __device__ __forceinline__ static bool bringHead(WindowProducer<Stream> &windows) { return phases::targetHeadWindows(windows); }
-  __device__ __forceinline__ static bool runHead(int numRows) { return numRows == kOneRow ? phases::targetHead<kOneRow>() : numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>(); }
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }
 };
 
 // The resident kernel: one CTA per SM, launched once.

@@ -222,7 +222,7 @@ private:
     return results;
   }
 
-  /// News behind the kernel's word, in microseconds.
+  /// News after the kernel's word, in microseconds.
   struct Visible {
     Values seen, returned; ///< the session has read it, next() has given it out
     void add(const Client &client) {
@@ -245,7 +245,7 @@ private:
 
   bool speed() {
     if (!command.json)
-      print(fmt::format("\n{:>6} {:>13} {:>17} {:>8}   behind the kernel's word, us (p50 p95 p99): seen, returned\n",
+      print(fmt::format("\n{:>6} {:>13} {:>17} {:>8}   after the kernel's word, us (p50 p95 p99): seen, returned\n",
                         "batch", "run tokens/s", "session tokens/s", "ratio %"));
     for (int64_t batch : command.batches) {
       const auto requests = makeRequests(program, live.shortest, batch, command.tokens);

@@ -8,6 +8,7 @@
 #define MEGALITH_IR_ATTRIBUTES_H
 
 #include "megalith/IR/Ops.h"
+#include "megalith/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include <algorithm>
 #include <map>

@@ -134,6 +134,12 @@ struct Phase {
   int result = -1; ///< Stream: number of the model's result whose best it finds
 };
 
+/// The matrices of which a CTA's producer copies chunks before it knows the pass, at most.
+struct AheadOfPlan {
+  std::vector<int> before, repeated, after; ///< `repeated`: repeatCount times
+  int64_t repeatCount;
+};
+
 /// A segment: phases, with at most one repeated run of them.
 struct Segment {
   std::string name;
@@ -141,6 +147,7 @@ struct Segment {
   std::vector<Phase> before, repeated, after;
   int64_t repeatCount = 0;
 
+  AheadOfPlan ahead() const;
   /// All phases in order, those of the layers once: fn(phase, whether it is in the layers).
   template <class Fn> void forEach(Fn fn) const {
     for (const Phase &phase : before)
@@ -241,6 +248,10 @@ struct ModelPlan {
   int64_t bestOffset;          ///< in the tagged words: maxima of all results, one behind the other
   Reducing reducing;
 
+  /// Buffers that the phase writes and that have images.
+  std::vector<const Buffer *> imagesOf(const Phase &phase) const;
+  /// Whether a phase needs nothing that another one, or another CTA, wrote.
+  bool readsWeightsAlone(const Phase &phase) const;
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
   }
@@ -304,6 +315,23 @@ struct Plan {
 /// (Diag::PlanUnsupported, Diag::PlanShared).
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
                              Diagnostics &diags);
+
+/// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
+/// control, the phases of the pass with their layers, the results, control again.
+struct StampEvent {
+  std::string name;
+  int64_t layer = -1;           ///< -1: outside the layers
+  const Phase *phase = nullptr; ///< null: it is none
+};
+/// Of several models each has a list; they stand one behind the other.
+std::vector<StampEvent> stampEvents(const ModelPlan &planned);
+/// Where the list of model `number` begins.
+size_t firstStamp(const Plan &plan, int number);
+/// The number of a phase of model `number` in these lists: `first`, and `ofLayer` more in each further layer.
+struct StampNumber {
+  int64_t first, ofLayer;
+};
+StampNumber stampOf(const Plan &plan, int number, const Phase &phase);
 
 /// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
 int64_t controlRoom(const ir::Module &module);

@@ -7,6 +7,7 @@
 #ifndef MEGALITH_SEMA_TYPED_H
 #define MEGALITH_SEMA_TYPED_H
 
+#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include <cstdint>
 #include <memory>
@@ -25,9 +26,9 @@ enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, Kept, None };
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
 /// Tokens of a field, and of every sequence that is no view.
-inline constexpr int64_t mostCapacity = 1024;
+inline constexpr int64_t mostCapacity = limits::capacity;
 /// Of an input, which is a view, too: no more than a request may have positions with any pool (mostPositions).
-inline constexpr int64_t mostInputCapacity = 65536;
+inline constexpr int64_t mostInputCapacity = limits::inputCapacity;
 
 struct Type {
   Elem elem = Elem::I32;
@@ -79,7 +80,7 @@ enum class PoolName : uint8_t {
 };
 
 enum class Function : uint8_t {
-#define FUNCTION(Id, Name, Params, Operation, Result, Text) Id,
+#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) Id,
 #include "megalith/Sema/Builtins.def"
 };
 

@@ -1,4 +1,4 @@
-// The rings of a live session, with a host that is written out.
+// What a host wants of a kernel: the rings of a live session, with a host that is written out, and a batch.
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
@@ -53,6 +53,26 @@ protected:
   SourceFiles sources;
   Diagnostics diags{sources};
 };
+
+/// Where nothing is left to do, control of a batch sleeps until the next request's time. No ticks pass meanwhile.
+TEST_F(LiveRings, ABatchSleepsUntilItsNextRequest) {
+  const auto engine = load();
+  ASSERT_TRUE(engine);
+  std::vector<Request> requests = {{"a", {1, 2, 3}, 2, {}, 0}, {"b", {1, 2, 3}, 2, {}, 0}};
+  requests[1].arrives.ms = 40;
+  runtime::RunOptions options;
+  options.realClock = true;
+  const auto out = engine->run(requests, options);
+  ASSERT_TRUE(out) << out.error.message;
+  const auto &ended = out->run.requests;
+  EXPECT_EQ(ended[0].tokens.size(), 2u);
+  EXPECT_EQ(ended[1].tokens, ended[0].tokens);
+  const auto &first = out->run.times[0], &second = out->run.times[1];
+  ASSERT_TRUE(second.admitted && !first.appends.empty());
+  EXPECT_GE(second.admitted->nanoseconds, 40'000'000u);
+  EXPECT_LT(second.admitted->nanoseconds, 41'000'000u);
+  EXPECT_LE(second.admitted->tick, first.appends.back().tick + 2);
+}
 
 /// What comes too late counts as an event of its tick. More of these than a tick has events do not keep an idle kernel
 /// from hearing what comes behind them.

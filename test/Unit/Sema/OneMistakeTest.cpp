@@ -151,10 +151,11 @@ TEST(OneMistake, SuggestionsMendIt) {
 
 /// A state that no stage may go to, a function that has no place there: not suggested.
 TEST(OneMistake, NothingForbiddenIsSuggested) {
-  for (const Edit &edit : {Edit{"DONE if finished else VERIFY", "FAILD if finished else VERIFY"},
-                           Edit{"next: [VERIFY, DONE]", "next: [VERIFY, FAILD]"}, Edit{"on: COMMIT", "on: DOME"},
-                           Edit{"width: tiers(", "width: targt("},
-                           Edit{"rate * ratio(good, ran)", "rate * apend(good)"}, Edit{"block: 4", "block: ln(4)"}}) {
+  for (const Edit &edit :
+       {Edit{"DONE if finished else VERIFY", "FAILD if finished else VERIFY"},
+        Edit{"next: [VERIFY, DONE]", "next: [VERIFY, FAILD]"}, Edit{"on: COMMIT", "on: DOME"},
+        Edit{"width: tiers(", "width: targt("}, Edit{"rate * ratio(good, ran)", "rate * apend(good)"},
+        Edit{"block: 4", "block: scans(4)"}}) {
     const Check c = check({edit});
     EXPECT_FALSE(c.pipeline);
     EXPECT_EQ(c.messages.find("did you mean"), std::string::npos) << c.messages;

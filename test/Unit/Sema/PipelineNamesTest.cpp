@@ -68,9 +68,9 @@ TEST(PipelineNames, ParamIsNotConstant) {
   Check c = check({{"block: 4", "block: min(4, sum(i in 0..2, i))"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages,
-            R"(p.yaml:6:10: error: this value must be known at compile time [not-constant]
+            R"(p.yaml:6:17: error: `sum` must be known at compile time [not-constant]
     6 |   block: min(4, sum(i in 0..2, i))
-      |          ^~~
+      |                 ^~~
 )");
 }
 

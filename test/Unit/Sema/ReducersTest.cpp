@@ -115,6 +115,9 @@ TEST(Reducers, Arguments) {
        "`argmax` takes 1 argument, found 2 [argument-count]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, 3)\n      - trace: p[0]",
        "argument `tokens` of `prob` must be a sequence of tokens, found i32 [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, [5, -1])\n      - trace: "
+       "p[0]",
+       "argument `tokens` of `prob` must be a sequence of tokens, found i32[2] [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 65)\n      - trace: p[0]",
        "argument `n` of `top_k` must be from 1 to 64, is 65 [bad-argument]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n      - trace: p[0]",
@@ -214,6 +217,14 @@ note: did you mean `h1`?
       |                      ^~~~
 note: its model file names none: it has no `results`
 )");
+}
+
+TEST(Reducers, WrittenNumbersAreTokens) {
+  const Check c = reduced("- l: target([last], kv=draft)\n      - best: argmax(l)\n      - p: prob(l, [5])\n"
+                          "      - trace: p[0]");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
+  EXPECT_EQ(call.as<sema::Call>().reductions->list[1].with[0].value->type.str(), "token[1]");
 }
 
 TEST(Reducers, SamplingIsNoConstant) {
