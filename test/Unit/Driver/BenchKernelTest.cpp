@@ -1,6 +1,7 @@
 // The kernels of `megalith bench`, on the CPU executor with every access checked.
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
+#include "test/Unit/Checkpoint/TempDir.h"
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +22,7 @@ protected:
     return kernel ? kernel->path : "";
   }
 
+  TempDir dir;
   SourceFiles sources;
   Diagnostics diags{sources};
 };
