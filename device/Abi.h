@@ -5,19 +5,19 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Limits.h"
+
 namespace megalith::abi {
 
 constexpr int kAbiVersion = 18;
 
-/// Models of a kernel, at most.
-constexpr int kMostModels = 4;
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
 constexpr int kModels = MEGALITH_MODELS;
 #else
 constexpr int kModels = 1;
 #endif
-static_assert(kModels >= 1 && kModels <= kMostModels);
+static_assert(kModels >= 1 && kModels <= limits::models);
 
 /// Head of every request descriptor. What it has of each pool follows (RequestOf), then the pipeline's own fields, in
 /// the emitted `struct Request : RequestOf<...>`, and what it brings; the manifest gives the offsets.
@@ -68,7 +68,7 @@ struct InputRange {
   int unused;
 };
 
-// RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
+// RequestHeader::fault is the code of Contract/Faults.def, the state in which it happened, and a place. The place is
 // the line of the pipeline's file whose code ran; 0 means that it is not known. With kFaultAtCall the place is
 // the number of the call site at which the request waited; of KV_TOO_LARGE that of the pool.
 constexpr int kFaultAtCall = 1 << 6; ///< codes are below it
@@ -76,8 +76,8 @@ constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
 constexpr int kFaultPlaceShift = 14;
 constexpr int kFaultMaxLine = (1 << 18) - 1;
-/// What IR/Faults.def calls the numbers of a fault. They stand in members that a request which has ended does not need:
-/// waitingSince, callCount, priority.
+/// What Contract/Faults.def calls the numbers of a fault. They stand in members that a request which has ended does not
+/// need: waitingSince, callCount, priority.
 struct FaultNumbers {
   int words[3];
 };
@@ -124,7 +124,7 @@ struct Kept {
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
     int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
-  } models[kMostModels];
+  } models[limits::models];
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
@@ -395,13 +395,13 @@ template <int Models> struct LaunchParamsOf {
   ModelParams models[Models];
 };
 using LaunchParams = LaunchParamsOf<kModels>;
-using HostParams = LaunchParamsOf<kMostModels>;
+using HostParams = LaunchParamsOf<limits::models>;
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //
 //   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them,
 //   rows, words per row and from bit kTraceModelShift on the number of their model, requests
-//   rows x      the words of Row (IR/Row.h); where the pipeline has reducers beside argmax, those of
+//   rows x      the words of Row (Contract/Row.h); where the pipeline has reducers beside argmax, those of
 //               LaunchParams::reduced, all bits set where a reducer does not read the row; one more with a hash of its
 //               K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of

@@ -17,7 +17,7 @@ struct Binders : StageFunctions {
   abi::FaultNumbers numbers; ///< its own, if it has some
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
-  /// A fault that has numbers, see IR/Faults.def.
+  /// A fault that has numbers, see Contract/Faults.def.
   __device__ void raise(int code, int line, int first, int second) {
     if (!fault)
       numbers = {first, second, 0};

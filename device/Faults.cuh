@@ -1,6 +1,6 @@
 //===- Faults.cuh - why a request ends in the fault state -----------------===//
 //
-// The codes of IR/Faults.def, and what stands beside one in RequestHeader::fault.
+// The codes of Contract/Faults.def, and what stands beside one in RequestHeader::fault.
 //===----------------------------------------------------------------------===//
 #pragma once
 

@@ -11,57 +11,66 @@ import sys
 root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
-ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
+ABI, SHAPE, UNIT_FACTS = "device/Abi.h", "device/Shape.h", "device/UnitFacts.def"
 SHARED_MEMORY = "device/SharedMemory.h"
-REDUCERS, UNIT_FACTS = "IR/Reducers.def", "device/UnitFacts.def"
+SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
+ELEMENTWISE = "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
-ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
-LIVE = "LiveSession.h"
-API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST]
+ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
+LIVE, LIMITS = "LiveSession.h", "Limits.h"
+# What C++, C and Python have in common: only binders include these.
+SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
+API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
 ALLOWED = {
     # The headers of the library, and what is installed of them: nothing of ours but each other.
-    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST],
+    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST, END],
     "LiveSession.h": ["Api.h"],
     "Tools.h": ["Api.h"],
     "megalith.h": [],
     "Error.h": [EXPORT],
+    "Limits.h": [],
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
+    "RequestEnd.h": [],
+    **{name: [] for name in SHARED},
+    # What the compiler, its executors, the runtime and the device code agree on: plain text, no other header.
+    "Contract": [],
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
-    "Requests": ["Json", "Text", "Os", ROW, FAULTS, REQUEST],
-    "Syntax": ["Support", "Text"],
-    "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
-    "IR": ["Support", "Text", REQUEST],
+    "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
+    "Syntax": [LIMITS, "Support", "Text"],
+    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
+    "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
-    "Transforms": ["IR", "Support", "Text", EXACT],
-    "Plan": ["IR", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
+    "Transforms": ["IR", "Support", "Text"],
+    "Plan": [LIMITS, "IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Requests", "Os", "Support", "Text", REQUEST, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
-    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
-    "runtime": ["Requests", "Checkpoint", "Json", "Text", "Os", ROW, FAULTS, ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
-    "device": [ROW, FAULTS, REDUCERS],
+    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
+            *SHARED],
+    "runtime": [LIMITS, "Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "device": [LIMITS, "Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
-    "python": ["Api.h", LIVE, ERROR, REQUEST],
+    "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
     "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
 CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
-                                      "Live", "HostTick", "Admission", "ControlTick", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Stream", "Operand", "Product", "Windows", "WideProduct",
+                                      "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
@@ -86,8 +95,10 @@ def target_of(path, name):
     folder could see."""
     if folder_of(path) == "device":  # compiled with its own header names
         stem = name.removeprefix("megalith/")
-        if f"IR/{stem}" in (ROW, FAULTS, REDUCERS):
-            return f"IR/{stem}"
+        if (root / "include/megalith/Contract" / stem).is_file():
+            return "Contract"
+        if stem == LIMITS:
+            return LIMITS
         known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
@@ -100,9 +111,8 @@ def target_of(path, name):
         return "runtime"
     if not name.startswith("megalith/") or not (root / "include" / name).is_file():
         return None
-    first, *rest = name.split("/")[1:]
-    short = "/".join([first, *rest])
-    return short if short in (ROW, FAULTS, REDUCERS) else first
+    short = name.removeprefix("megalith/")
+    return short if short in ALLOWED.get(folder_of(path), []) else short.split("/")[0]
 
 
 def sources(*folders):
@@ -122,9 +132,7 @@ def check_includes():
             target = target_of(path, name)
             if target is None:
                 yield f"{path.relative_to(root)}: `{name}` is no header that `{own}` knows"
-            elif target not in (own, "llvm", *ALLOWED[own]) and not (
-                target in (ROW, FAULTS, REDUCERS) and "IR" in ALLOWED[own] + [own]
-            ):
+            elif target not in (own, "llvm", *ALLOWED[own]):
                 yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
 
 
@@ -158,6 +166,16 @@ def check_plain():
                 yield f"include/megalith/{name}: may not include `{found}`"
 
 
+def check_words():
+    """An attribute with a fixed set of words is an enumeration of IR/Words.h, and the order of operations says nothing."""
+    word = re.compile(r'get<(?:ir::)?attr::\w+>\(\)\s*[!=]=\s*"|"\s*[!=]=\s*[\w.>-]*\bget<(?:ir::)?attr::')
+    order = re.compile(r"\bOp::\w+\s*(?:[<>]=?|[+-])\s*[\w(]|(?:[<>]=?|[+-])\s*(?:ir::|Binary)?Op::\w+\b(?!\s*[>:])")
+    for path in sources("lib", "include", "runtime", "tools"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if match := word.search(line) or order.search(line.split("//")[0]):
+                yield f"{path.relative_to(root)}:{number}: `{match[0]}`: use an enumeration of IR/Words.h, or a trait of IR/Ops.h"
+
+
 def check_primitives():
     """PTX stands in device/cuda alone, so that every target runs all other device code."""
     for path in sorted((root / "device").glob("*.cuh")):
@@ -166,6 +184,6 @@ def check_primitives():
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
 
 
-problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_primitives()]
+problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_words(), *check_primitives()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

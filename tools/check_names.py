@@ -71,8 +71,8 @@ def source_words():
 def language_words():
     """What the language keeps for itself: refused, or of another meaning in that place."""
     words = {"fault", "cancel", "deadline", "layer", "logits", "position", "layers", "head_dim", "vocab"}
-    for name in ("Builtins", "ModelFunctions"):
-        words.update(re.findall(r'"(\w+)"', (ROOT / f"include/megalith/Sema/{name}.def").read_text()))
+    for name in ("Sema/Builtins", "Sema/ModelFunctions", "IR/Elementwise"):
+        words.update(re.findall(r'"(\w+)"', (ROOT / f"include/megalith/{name}.def").read_text()))
     return words
 
 
@@ -192,8 +192,7 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        shared = [ROOT / "include/megalith/IR" / name for name in ("Row.h", "Faults.def", "Reducers.def")]
-        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
+        for path in [file for part in ("device", "device/cpu", "include/megalith/Contract") for file in (ROOT / part).glob("*")]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
         shutil.copy(ROOT / "device/cpu/Primitives.cuh", headers / "Primitives.cuh")

@@ -268,7 +268,7 @@ Expected<std::optional<double>> api::bandwidthOf(runtime::Engine *engine) {
       return Bandwidth();
     auto measured = engine->readBandwidth();
     if (!measured)
-      return failure(diagByKebab(measured.error.kind), measured.error.message);
+      return failure(AnyDiag{diagByKebab(measured.error.kind)}, measured.error.message);
     return Bandwidth(*measured);
   });
 }

@@ -143,7 +143,7 @@ static std::optional<uint32_t> openInput(const std::string &path, const char *wh
   std::string reason;
   auto file = diags.sources().open(path, reason, os::dataBytes);
   if (!file)
-    diags.report(missing, {}, fmt::format("{}: cannot read {}: {}", path, what, reason));
+    diags.report(AnyDiag{missing}, {}, fmt::format("{}: cannot read {}: {}", path, what, reason));
   return file;
 }
 

@@ -325,7 +325,7 @@ Expected<std::string> tools::findGpu() {
     auto opened = openGpu(0);
     if (opened)
       return text::printable(opened.value->info().name);
-    return failure(diagByKebab(opened.error.kind), opened.error.message);
+    return failure(AnyDiag{diagByKebab(opened.error.kind)}, opened.error.message);
   });
 }
 

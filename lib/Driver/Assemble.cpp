@@ -123,7 +123,7 @@ static std::vector<jit::Header> headersFor(llvm::StringRef target) {
   std::vector<jit::Header> headers;
   for (const embedded::File &file : embedded::files())
     if (llvm::StringRef folder = file.folder;
-        (folder == "device" || folder == "IR" || folder == target) && !llvm::StringRef(file.name).ends_with(".cpp"))
+        (folder == target || (folder != "cuda" && folder != "cpu")) && !llvm::StringRef(file.name).ends_with(".cpp"))
       headers.push_back({"megalith/" + std::string(file.name), file.text});
   return headers;
 }

@@ -36,7 +36,7 @@ void reportCheckpoint(Diagnostics &diags, const FileError &error) {
   std::string message = error.message;
   if (!loc && !error.file.empty())
     message = error.file + ": " + message;
-  diags.report(diagByKebab(error.kind), loc, message);
+  diags.report(AnyDiag{diagByKebab(error.kind)}, loc, message);
 }
 
 /// The checkpoint directory given for a model: by its name, or the unnamed one.

@@ -158,8 +158,8 @@ private:
   mutable const Operation *around = nullptr; ///< of outlivesField
   std::vector<unsigned> uses;
   const Intervals intervals;
-  std::map<uint32_t, int64_t> constants;     ///< of i32
-  std::map<uint32_t, std::string> settingOf; ///< the request's settings: which one
+  std::map<uint32_t, int64_t> constants; ///< of i32
+  std::map<uint32_t, Operand> settingOf; ///< the request's settings: which one
   std::map<uint32_t, Pending> values;
   Locals locals = Locals::ofStage();
   std::vector<Statement> *statements = nullptr;

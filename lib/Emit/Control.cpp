@@ -62,7 +62,7 @@ private:
     if (window > 0)
       constant("kvWindow", window, "positions that a row sees; pages below are given back");
     constant("watermark", pool ? pool->get<attr::watermark>() : 100, "percent of the pages");
-    const bool fails = !pool || pool->get<attr::on_full>() == "fail";
+    const bool fails = !pool || pool->get<attr::on_full>() == OnFull::Fail;
     w.line("static constexpr bool failWhenFull = {};", fails);
     if (fails)
       constant("reserve", 0, "a pool that fails reserves nothing");
@@ -191,7 +191,7 @@ private:
   }
 
   void states() {
-    assert(layout.states.size() <= 64 && "a state is one bit of a mask");
+    assert(layout.states.size() <= limits::states && "a state is one bit of a mask");
     size_t nameWidth = 5, flagWidth = 5;
     std::vector<std::string> flags;
     for (const Operation *state : layout.states) {
@@ -303,14 +303,15 @@ private:
              site.wantsLogits ? "true" : "false");
       for (const CallAsk &ask : site.asks) {
         // Of another result than the logits, the best token is a draw at temperature 0.
-        const bool draws = ask.op->name == "argmax" && !ask.isBest();
+        const Reducer reducer = ir::reducerOf(*ask.op).id;
+        const bool draws = reducer == Reducer::ArgMax && !ask.isBest();
         const auto of = w.record("struct " + ask.name);
         w.line("static constexpr ReducerKind reducer = ReducerKind::{};",
                draws ? "Sample" : ir::reducerOf(*ask.op).enumName.str());
         w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", ask.index, ask.place, ask.words,
-               ask.op->get<attr::part>() == "prob" ? 1 : 0);
+               static_cast<int>(ask.op->get<attr::part>()));
         if (ask.result > 0)
-          w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::of>());
+          w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::result>());
         if (const int64_t fields = fieldsOf(*ask.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
         w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
@@ -411,7 +412,7 @@ private:
   }
 
   // --- the loop's parts
-  static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.get<attr::kind>() != "admit"; }
+  static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.get<attr::kind>() != PartKind::Admit; }
 
   void loopParts() {
     if (layout.several())

@@ -24,17 +24,12 @@ const char *BodyBuilder::elementType(const Type &type) {
 
 Code BodyBuilder::lookup(const Operation &op) {
   const Type &type = module.type(op.result());
-  const std::vector<std::string> &with = op.get<attr::with>();
-  const auto find = [&](llvm::StringRef name) -> std::optional<Value> {
-    const auto it = llvm::find(with, name);
-    return it == with.end() ? std::nullopt : std::optional(op.operands[2 + (it - with.begin())]);
-  };
   const bool table = type.kind == Type::Table;
   Code code(table ? fmt::format("t.ngramMatches<{}, {}, {}>({}, ", op.get<attr::ngram>(), type.size, type.inner,
                                 scratch(wordsOf(type)))
                   : fmt::format("t.ngramLookup<{}, {}>(", op.get<attr::ngram>(),
                                 type.size > 0 ? std::to_string(type.size) : "0x7fffffff"));
-  const auto from = find("from"), most = find("ngram");
+  const Value from = operandNamed(op, Operand::From), most = operandNamed(op, Operand::Ngram);
   // Without a text of its own, it is looked for where the suffix stands.
   if ((table || most) && !from)
     if (Pending &p = values[op.operands[0].id]; !p.free)
@@ -42,9 +37,9 @@ Code BodyBuilder::lookup(const Operation &op) {
   const Code sequence = use(op.operands[0]);
   code.add(sequence).add(", ").add(use(op.operands[1]));
   if (from || table || most)
-    code.add(", ").add(from ? use(*from) : sequence);
+    code.add(", ").add(from ? use(from) : sequence);
   if (most)
-    code.add(", ").add(use(*most));
+    code.add(", ").add(use(most));
   code.add(")").reads.merge(readsOf(op));
   return code;
 }
@@ -194,12 +189,12 @@ Code BodyBuilder::over(const Operation &op) {
         fmt::format("t.sort<{}>({}, ", type.size, scratch(type.size * (1 + op.region().ops.back().operands.size()))));
     break;
   default: {
-    static const std::pair<const char *, const char *> names[] = {
-        {"sum", "sum"}, {"min", "least"}, {"max", "greatest"}, {"argmin", "argLeast"}, {"argmax", "argGreatest"},
-        {"all", "all"}, {"any", "any"},   {"find", "find"}};
-    for (const auto &[by, function] : names)
-      if (op.get<attr::by>() == by)
-        code.add(fmt::format("t.{}(", function));
+    const By by = op.get<attr::by>();
+    code.add(fmt::format("t.{}(", by == By::Min      ? "least"
+                                  : by == By::Max    ? "greatest"
+                                  : by == By::Argmin ? "argLeast"
+                                  : by == By::Argmax ? "argGreatest"
+                                                     : word(by)));
   }
   }
   code.add(low).add(", ").add(high);

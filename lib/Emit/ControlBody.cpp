@@ -42,7 +42,7 @@ void BodyBuilder::effect(const Operation &op, llvm::StringRef function, const Co
 void BodyBuilder::emit(const Operation &op) {
   switch (op.op) {
   case Op::FieldSet: {
-    const Type type = *declaredType(*module.find(Op::Field, op.name));
+    const Type type = declaredType(*module.find(Op::Field, op.name));
     if (type.kind != Type::Table && type.size <= mostMoved)
       return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
     return effect(op, Code("t.set(")
@@ -96,7 +96,7 @@ void BodyBuilder::issue(const Operation &op) {
   const CallSite &site = layout.site(op.get<attr::site>());
   const std::string type = "calls::" + layout.names.sites.at(site.site);
   Code code("t.issue<" + type + ">(");
-  const Value parents = operandNamed(op, "parents"), visible = operandNamed(op, "visible");
+  const Value parents = operandNamed(op, Operand::Parents), visible = operandNamed(op, Operand::Visible);
   Code fed = use(op.operands[0]);
   if (const int64_t most = op.get<attr::most>())
     fed = Code(fmt::format("t.atMost<{}>(", most)).add(fed).addLine(op.loc.line).add(")");
@@ -114,48 +114,47 @@ void BodyBuilder::issue(const Operation &op) {
 }
 
 bool BodyBuilder::ofRequest(const Operation &reduce) {
-  return llvm::all_of(llvm::ArrayRef<const char *>{"temperature", "top_k", "top_p", "min_p"}, [&](const char *name) {
-    const Value v = operandNamed(reduce, name);
+  return llvm::all_of(ir::settings, [&](Operand setting) {
+    const Value v = operandNamed(reduce, setting);
     const auto it = v ? settingOf.find(v.id) : settingOf.end();
-    return it != settingOf.end() && it->second == name;
+    return it != settingOf.end() && it->second == setting;
   });
 }
 
 Code BodyBuilder::asked(const CallAsk &ask, const std::string &type) {
   const Operation &reduce = *ask.op;
   Code code("Ask<" + type + ">{");
-  bool any = reduce.name == "argmax" && !ask.isBest();
+  bool any = reducerOf(reduce).id == Reducer::ArgMax && !ask.isBest();
   if (any)
     code.add(".settings = {.temperature = 0.0f}");
-  const auto members = [&](std::initializer_list<std::pair<const char *, const char *>> list) {
+  const auto members = [&](llvm::ArrayRef<Operand> list) {
     bool some = false;
-    for (auto [operand, member] : list)
+    for (Operand operand : list)
       if (const Value v = operandNamed(reduce, operand)) {
-        code.add(some || any ? ", " : "").add(fmt::format(".{} = ", member)).add(use(v));
+        code.add(some || any ? ", " : "").add(fmt::format(".{} = ", functionName(word(operand)))).add(use(v));
         some = true;
       }
     return some;
   };
-  const auto named = [&](const char *name) { return bool(operandNamed(reduce, name)); };
   if (ofRequest(reduce)) {
-    for (const char *name : {"temperature", "top_k", "top_p", "min_p"})
-      use(operandNamed(reduce, name));
+    for (Operand setting : ir::settings)
+      use(operandNamed(reduce, setting));
     code.add(".settings = t.sampling()");
     any = true;
-  } else if (named("temperature") || named("top_k") || named("top_p") || named("min_p")) {
+  } else if (llvm::any_of(ir::settings, [&](Operand setting) { return bool(operandNamed(reduce, setting)); })) {
     code.add(".settings = {");
-    members({{"temperature", "temperature"}, {"top_k", "topK"}, {"top_p", "topP"}, {"min_p", "minP"}});
+    members(ir::settings);
     code.add("}");
     any = true;
   }
-  for (auto one : {"noise", "ahead", "first", "last", "at"})
-    any |= members({{one, one}});
-  if (const Value kept = operandNamed(reduce, "kept")) // its rows, of which the kernel knows where they stand
+  for (Operand one : {Operand::Noise, Operand::Ahead, Operand::First, Operand::Last, Operand::At})
+    any |= members(one);
+  if (const Value kept = operandNamed(reduce, Operand::Kept)) // its rows, of which the kernel knows where they stand
     code.add(any ? ", " : "").add(".at = ").add(use(kept), Primary).add(".size()");
-  if (const Value minus = operandNamed(reduce, "minus"))
+  if (const Value minus = operandNamed(reduce, Operand::Minus))
     use(minus);
   code.add("}");
-  if (const Value tokens = operandNamed(reduce, "tokens"))
+  if (const Value tokens = operandNamed(reduce, Operand::Tokens))
     code.add(".of(").add(use(tokens)).add(")");
   return code;
 }

@@ -244,16 +244,8 @@ void BodyBuilder::emitValue(const Operation &op) {
     return define(op, Code("t.priority()"), true);
   case Op::Seated:
     return define(op, Code("t.seated()"), true);
-  case Op::Host: {
-    const std::string &of = op.get<attr::of>();
-    return define(op,
-                  Code(of == "tick"         ? "t.tick()"
-                       : of == "now_ms"     ? "t.nowMs()"
-                       : of == "arrived"    ? "t.arrived()"
-                       : of == "arrived_ms" ? "t.arrivedMs()"
-                                            : "t.deadlineMs()"),
-                  true);
-  }
+  case Op::Host:
+    return define(op, Code("t." + functionName(word(op.get<attr::number>())) + "()"), true);
   case Op::KvLen:
     return define(op, Code("t.kvLen" + ofPool(op) + "()", Primary, readsOf(op)), true);
   case Op::KvPages:
@@ -283,7 +275,7 @@ void BodyBuilder::emitValue(const Operation &op) {
   case Op::Cast:
     return cast(op);
   case Op::Sampling:
-    settingOf[op.result().id] = op.get<attr::of>();
+    settingOf[op.result().id] = op.get<attr::setting>();
     return define(op, expression(op), true);
   case Op::Tree:
     return tree(op);
@@ -383,13 +375,8 @@ Code BodyBuilder::expression(const Operation &op) {
     return Code("t.pressure" + ofPool(op) + "()");
   case Op::Results:
     return results(op);
-  case Op::Sampling: {
-    const std::string &of = op.get<attr::of>();
-    return Code("t.sampling()." + std::string(of == "top_k"   ? "topK"
-                                              : of == "top_p" ? "topP"
-                                              : of == "min_p" ? "minP"
-                                                              : "temperature"));
-  }
+  case Op::Sampling:
+    return Code("t.sampling()." + functionName(word(op.get<attr::setting>())));
   case Op::Uniform:
     return call("t.uniform", op.operands);
   default:

@@ -26,7 +26,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
   if (count > 1)
     requestBytes += (count + 1) / 2 * 2 * sizeof(int);
   for (const Operation *op : module.all(Op::Field)) {
-    const ir::Type type = *ir::declaredType(*op); // the verifier checked it
+    const ir::Type type = ir::declaredType(*op);
     const int64_t words = type.kind == ir::Type::Table   ? 1 + type.size * (1 + type.inner)
                           : type.kind == ir::Type::Seq   ? 1 + type.size
                           : type.elem == ir::Scalar::I64 ? 2
@@ -44,13 +44,13 @@ ControlLayout::ControlLayout(const ir::Module &module)
     const bool isSequence = op->has<attr::capacity>();
     if (isSequence)
       requestBytes = (requestBytes + 7) / 8 * 8;
-    inputs.push_back({op->name, *ir::declaredType(*op), requestBytes, op});
+    inputs.push_back({op->name, ir::declaredType(*op), requestBytes, op});
     requestBytes += isSequence ? sizeof(abi::InputRange) : 4;
   }
   requestBytes = (requestBytes + 7) / 8 * 8;
 
   for (const Operation *op : gauges)
-    gaugeTypes[op->name] = op->get<attr::type>();
+    gaugeTypes[op->name] = word(op->get<attr::type>());
   std::map<std::pair<std::string, std::string>, int64_t> calls; // of a stage and a model
   const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
   for (PoolLayout &pool : pools)
@@ -78,7 +78,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.model = issue.name;
     site.loc = issue.loc;
     site.chunk = issue.get<attr::chunk>();
-    site.draft = issue.get<attr::kv>() == "draft";
+    site.draft = issue.get<attr::kv>() == ir::KvUse::Draft;
     site.wantsLogits = !ir::reducersOf(issue).empty();
     site.loop = part.get<attr::loop>();
     const int64_t number = calls[{site.stage, site.model}] += site.loop < 0 ? 1 : rounds[site.loop];
@@ -89,9 +89,9 @@ ControlLayout::ControlLayout(const ir::Module &module)
     const std::vector<std::string> named = model ? model->get<attr::results>() : std::vector<std::string>();
     results = std::max<int64_t>(results, 1 + named.size());
     for (const auto &[index, reduce] : llvm::enumerate(ir::reducersOf(issue))) {
-      const std::string &of = reduce.get<attr::of>();
+      const std::string &of = reduce.get<attr::result>();
       site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0,
-                           of == "logits" ? 0 : llvm::find(named, of) - named.begin() + 1});
+                           ir::readsLogits(reduce) ? 0 : llvm::find(named, of) - named.begin() + 1});
     }
     sites.push_back(site);
   }
@@ -166,8 +166,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["request_bytes"] = layout.requestBytes;
   json["fields"] = nlohmann::ordered_json::array();
   for (const RequestField &field : layout.fields) {
-    nlohmann::ordered_json entry = {
-        {"name", field.irName}, {"type", ir::scalarName(field.type.elem).str()}, {"offset", field.offset}};
+    nlohmann::ordered_json entry = {{"name", field.irName}, {"type", word(field.type.elem)}, {"offset", field.offset}};
     if (field.type.isList())
       entry["capacity"] = field.type.size;
     else if (field.type.is(ir::Scalar::F32))
@@ -180,10 +179,10 @@ std::string requestLayoutJson(const ir::Module &module) {
   }
   for (const RequestField &input : layout.inputs) {
     const Operation &op = *input.op;
-    nlohmann::ordered_json entry = {{"name", op.name}, {"type", op.get<attr::type>()}, {"offset", input.offset}};
+    nlohmann::ordered_json entry = {{"name", op.name}, {"type", word(op.get<attr::type>())}, {"offset", input.offset}};
     if (op.has<attr::capacity>())
       entry["capacity"] = op.get<attr::capacity>();
-    if (op.get<attr::optional>() && op.has<attr::capacity>() && op.get<attr::type>() == "f32")
+    if (op.get<attr::optional>() && op.has<attr::capacity>() && op.get<attr::type>() == ir::Scalar::F32)
       entry["otherwise"] = op.get<attr::numbers>();
     else if (op.get<attr::optional>() && op.has<attr::capacity>())
       entry["otherwise"] = op.get<attr::items>();

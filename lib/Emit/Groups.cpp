@@ -260,7 +260,7 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
 void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
                                   const Vectors &outer, const std::map<uint32_t, std::string> &scalars, bool block,
                                   bool wholeCta) {
-  const bool max = op.op != Op::ReduceSum, byParts = max || op.get<attr::tree>() == "parts8";
+  const bool max = op.op != Op::ReduceSum, byParts = max || op.get<attr::tree>() == ir::SumTree::Parts8;
   int64_t blockColumns = columns / op.get<attr::groups>();
   at(op.loc);
   auto sum = w.lambda(wholeCta && byParts ? fmt::format("const float {} = ctaReduce<{}, {}>(shared.scratch, [&](int c)",

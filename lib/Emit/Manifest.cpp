@@ -59,7 +59,7 @@ ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int num
   });
   j["extra_rows"] = extraRows;
   j["pool"] = poolJson(model, module.find(Op::Pool, planned.name), place);
-  j["rope"] = {{"theta", model.get<attr::rope_theta>()},   {"type", model.get<attr::rope_type>()},
+  j["rope"] = {{"theta", model.get<attr::rope_theta>()},   {"type", word(model.get<attr::rope_type>())},
                {"factor", model.get<attr::rope_factor>()}, {"low", model.get<attr::rope_low>()},
                {"high", model.get<attr::rope_high>()},     {"original", model.get<attr::rope_original>()}};
   if (model.has<attr::rope_turned>())

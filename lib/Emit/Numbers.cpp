@@ -39,46 +39,13 @@ Intervals::Intervals(const ir::Module &module, const ir::Region &part) : module(
   ir::walk(part, [&](const Operation &op) { look(op); });
 }
 
-Intervals::Interval Intervals::of(Value v) const {
+ir::Interval Intervals::of(Value v) const {
   const auto it = known.find(v.id);
   return it == known.end() ? Interval() : it->second;
 }
 
-bool Intervals::fits(const Operation &op) const {
-  const Interval i = exact(op);
-  return i.lo >= INT32_MIN && i.hi <= INT32_MAX;
-}
-
-Intervals::Interval Intervals::exact(const Operation &op) const {
-  const Interval a = of(op.operands[0]), b = op.operands.size() > 1 ? of(op.operands[1]) : Interval();
-  switch (op.op) {
-  case Op::Add:
-    return {a.lo + b.lo, a.hi + b.hi};
-  case Op::Sub:
-    return {a.lo - b.hi, a.hi - b.lo};
-  case Op::Mul: {
-    const auto [least, most] = std::minmax({a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi});
-    return {least, most};
-  }
-  case Op::Div: { // truncates; by 0 gives 0, and the one quotient that is no i32 wraps
-    const int64_t most = std::max(-a.lo, a.hi);
-    if (b.lo == b.hi && b.lo > 0)
-      return {a.lo / b.lo, a.hi / b.lo};
-    return a.lo > INT32_MIN || b.lo >= 0 ? Interval{-most, most} : Interval();
-  }
-  case Op::Mod: {
-    const int64_t most = std::max<int64_t>(0, std::max(-b.lo, b.hi) - 1);
-    return {a.lo >= 0 ? 0 : -std::min(most, -a.lo), a.hi <= 0 ? 0 : std::min(most, a.hi)};
-  }
-  case Op::Neg:
-    return {-a.hi, -a.lo};
-  case Op::Min:
-    return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-  case Op::Max:
-    return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-  default:
-    return {};
-  }
+ir::Interval Intervals::exact(const Operation &op) const {
+  return ir::exactInterval(op.op, of(op.operands[0]), op.operands.size() > 1 ? of(op.operands[1]) : Interval());
 }
 
 void Intervals::look(const Operation &op) {
@@ -130,25 +97,15 @@ void Intervals::look(const Operation &op) {
     i = {-kMostPositions, kMostPositions};
     break;
   case Op::Select:
-    i = {std::min(of(op.operands[1]).lo, of(op.operands[2]).lo),
-         std::max(of(op.operands[1]).hi, of(op.operands[2]).hi)};
+    i = hull(of(op.operands[1]), of(op.operands[2]));
     break;
   case Op::Cast:
     if (module.type(op.operands[0]).is(ir::Scalar::Bool))
       i = {0, 1};
     break;
-  case Op::Add:
-  case Op::Sub:
-  case Op::Mul:
-  case Op::Div:
-  case Op::Mod:
-  case Op::Neg:
-  case Op::Min:
-  case Op::Max:
-    if (fits(op))
-      i = exact(op);
-    break;
   default:
+    if (hasTrait(op.op, ir::Trait::Arithmetic) && fits(op))
+      i = exact(op);
     break;
   }
   known[op.result().id] = i;

@@ -3,6 +3,7 @@
 #define MEGALITH_LIB_EMIT_NUMBERS_H
 
 #include "megalith/IR/IR.h"
+#include "megalith/IR/Scalar.h"
 #include <string>
 
 namespace megalith::emit {
@@ -18,12 +19,10 @@ public:
   Intervals(const ir::Module &module, const ir::Region &part);
 
   /// Whether the exact result of the operation is an i32. C++ leaves open what its signed numbers do beyond.
-  bool fits(const ir::Operation &op) const;
+  bool fits(const ir::Operation &op) const { return exact(op).isI32(); }
 
 private:
-  struct Interval {
-    int64_t lo = INT32_MIN, hi = INT32_MAX;
-  };
+  using Interval = ir::Interval;
   Interval of(ir::Value v) const;
   /// Of the exact result.
   Interval exact(const ir::Operation &op) const;

@@ -39,10 +39,10 @@ std::string headPairs(const Operation &op) {
 
 const char *elementwiseName(Op op) {
   switch (op) {
-#define ELEMENTWISE1(Id, function)                                                                                     \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return #function;
-#define ELEMENTWISE2(Id, function)                                                                                     \
+#define ELEMENTWISE2(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return #function;
 #include "megalith/IR/Elementwise.def"
@@ -96,7 +96,7 @@ std::string Vectors::compute(const Operation &op, bool partner) {
                        width == Scalar ? ".v[0]" : "");
   case Op::Embed:
     if (op.get<attr::by>() ==
-        "position") // that of a draft may lie behind the last one: nobody takes what becomes of it
+        ir::By::Position) // that of a draft may lie behind the last one: nobody takes what becomes of it
       return fmt::format(
           "{}.load8(min(pass.rows[row].position, {}), {})", group.names.weights.at(op.name),
           ir::storageOf(*group.module.find(Op::Model, group.planned.name), op.name).get<attr::shape>()[0] - 1,

@@ -1,5 +1,7 @@
 #include "megalith/IR/Attributes.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include <array>
 #include <cassert>
 #include <cmath>
@@ -18,17 +20,26 @@ struct Presence {
 const Presence required = {true, std::nullopt}, optional = {};
 Presence otherwise(int value) { return {false, int64_t(value)}; }
 Presence otherwise(const char *value) { return {false, std::string(value)}; }
+template <typename Enum> Presence otherwise(Enum value) { return {false, word(value)}; }
 
 const AttrValues any, positive = {0, INT32_MAX, true, {}};
 AttrValues range(int64_t least, int64_t most) { return {least, most, false, {}}; }
-template <typename... Words> AttrValues words(Words... list) { return {0, INT32_MAX, false, {list...}}; }
+template <typename... Enums> AttrValues only(Enums... list) { return {0, INT32_MAX, false, {word(list)...}}; }
 
 std::vector<AttrInfo> readList() {
   std::vector<AttrInfo> list;
-  const auto add = [&](Op op, const char *name, AttrKind kind, const Presence &presence, const AttrValues &values) {
-    list.push_back({op, name, kind, presence.isRequired, presence.value, values});
+  const AttrValues ofControl = only(Scalar::I32, Scalar::F32, Scalar::Bool, Scalar::Token);
+  const AttrValues ofReducers = {0, INT32_MAX, false,
+                                 splitNames(""
+#define OPERAND(Id, Type, Taken) #Id ", "
+#include "megalith/Contract/Reducers.def"
+                                            )};
+  const auto add = [&](Op op, const char *name, auto kind, const Presence &presence, AttrValues values) {
+    if (values.words.empty())
+      values.words = kind.words();
+    list.push_back({op, name, kind.kind, presence.isRequired, presence.value, std::move(values)});
   };
-#define ATTR(Operation, Name, Kind, Presence, Values) add(Op::Operation, #Name, AttrKind::Kind, Presence, Values);
+#define ATTR(Operation, Name, Kind, Presence, Values) add(Op::Operation, #Name, kinds::Kind(), Presence, Values);
 #include "megalith/IR/Attributes.def"
   return list;
 }
@@ -60,34 +71,51 @@ Attr Number::attr() const {
   return std::visit([](auto v) { return Attr(v); }, value);
 }
 
-namespace detail {
+std::vector<std::string> splitNames(llvm::StringRef names) {
+  std::vector<std::string> words;
+  llvm::SmallVector<llvm::StringRef> list;
+  names.split(list, ", ", /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (llvm::StringRef name : list) {
+    std::string &word = words.emplace_back();
+    for (const char &c : name) {
+      if (llvm::isUpper(c) && !word.empty() && llvm::isLower(name[&c - name.data() - 1]))
+        word += '_';
+      word += llvm::toLower(c);
+    }
+  }
+  return words;
+}
+
+namespace kinds {
 
 template <typename T> static const T &valueOr(const Attr *attr, const T &nothing) {
   const T *v = attr ? std::get_if<T>(attr) : nullptr;
   return v ? *v : nothing;
 }
-template <> bool read<AttrKind::Flag>(const Attr *attr) { return valueOr(attr, false); }
-template <> int64_t read<AttrKind::Int>(const Attr *attr) { return valueOr(attr, int64_t(0)); }
-template <> Number read<AttrKind::Number>(const Attr *attr) { return attr ? Number(*attr) : Number(int64_t(0)); }
-template <> double read<AttrKind::Float>(const Attr *attr) { return read<AttrKind::Number>(attr).real(); }
-template <> const std::string &read<AttrKind::String>(const Attr *attr) {
+template <> bool Flag::read(const Attr *attr) { return valueOr(attr, false); }
+template <> int64_t Int::read(const Attr *attr) { return valueOr(attr, int64_t(0)); }
+template <> ir::Number Plain<AttrKind::Number, ir::Number, ir::Number>::read(const Attr *attr) {
+  return attr ? ir::Number(*attr) : ir::Number(int64_t(0));
+}
+template <> double Float::read(const Attr *attr) { return Number::read(attr).real(); }
+template <> const std::string &String::read(const Attr *attr) {
   static const std::string nothing;
   return valueOr(attr, nothing);
 }
-template <> const std::vector<int64_t> &read<AttrKind::Ints>(const Attr *attr) {
+template <> const std::vector<int64_t> &Ints::read(const Attr *attr) {
   static const std::vector<int64_t> nothing;
   return valueOr(attr, nothing);
 }
-template <> const std::vector<double> &read<AttrKind::Floats>(const Attr *attr) {
+template <> const std::vector<double> &Floats::read(const Attr *attr) {
   static const std::vector<double> nothing;
   return valueOr(attr, nothing);
 }
-template <> const std::vector<std::string> &read<AttrKind::Strings>(const Attr *attr) {
+template <> const std::vector<std::string> &Strings::read(const Attr *attr) {
   static const std::vector<std::string> nothing;
   return valueOr(attr, nothing);
 }
 
-} // namespace detail
+} // namespace kinds
 
 llvm::StringRef kindText(AttrKind kind) {
   switch (kind) {

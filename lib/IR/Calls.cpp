@@ -1,4 +1,5 @@
 #include "megalith/IR/Calls.h"
+#include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <fmt/format.h>
@@ -7,12 +8,16 @@
 namespace megalith::ir {
 
 int64_t mostRows(const Module &module, const Operation &call) {
-  int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
-  if (const int64_t fed = module.type(call.operands[0]).size; fed > 0) // 0: no bound of its own
-    rows = std::min(rows, fed);
-  for (const int64_t bound : {call.get<attr::chunk>(), call.get<attr::most>()})
+  const int64_t pass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
+  const int64_t rows = mostRows(module.type(call.operands[0]), call.get<attr::chunk>(), call.get<attr::most>());
+  return rows > 0 ? std::min(rows, pass) : pass;
+}
+
+int64_t mostRows(const Type &fed, int64_t chunk, int64_t most) {
+  int64_t rows = fed.size;
+  for (const int64_t bound : {chunk, most})
     if (bound > 0)
-      rows = std::min(rows, bound);
+      rows = rows > 0 ? std::min(rows, bound) : bound;
   return rows;
 }
 
@@ -21,15 +26,24 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
 }
 
 bool isBestOfAllRows(const Operation &reduce) {
-  return reduce.name == "argmax" && reduce.operands.empty() && reduce.get<attr::of>() == "logits" &&
+  return reducerOf(reduce).id == Reducer::ArgMax && reduce.operands.empty() && readsLogits(reduce) &&
          reduce.get<attr::kept>().empty() && reduce.get<attr::keep>().empty();
 }
 
-Value operandNamed(const Operation &op, llvm::StringRef name) {
-  const std::vector<std::string> &names = op.get<attr::with>();
+/// What a `reduce` reads that names no result of its model.
+static constexpr llvm::StringRef logits = "logits";
+
+bool readsLogits(const Operation &reduce) { return reduce.get<attr::result>() == logits; }
+
+Value operandNamed(const Operation &op, Operand name) {
+  const std::vector<Operand> names = op.get<attr::with>();
   const auto it = llvm::find(names, name);
-  const bool behindTokens = op.op != Op::Reduce;
-  return it == names.end() ? Value() : op.operands[it - names.begin() + (behindTokens ? 1 : 0)];
+  return it == names.end() ? Value() : op.operands[op.operands.size() - (names.end() - it)];
+}
+
+bool choosesRows(Operand operand) {
+  return operand == Operand::First || operand == Operand::Last || operand == Operand::Tokens ||
+         operand == Operand::Kept;
 }
 
 std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick) {
@@ -86,7 +100,7 @@ bool draftsContinue(const Module &module, llvm::StringRef model) {
   std::map<std::string, int64_t> calls; // of a stage
   bool some = mayBeTrees(module, model);
   forEachCall(module, [&](const Operation &call, const std::string &stage, int64_t rounds) {
-    if (call.name == model && call.get<attr::kv>() == "draft")
+    if (call.name == model && call.get<attr::kv>() == KvUse::Draft)
       some |= (calls[stage] += rounds) > 1;
   });
   walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
@@ -120,7 +134,7 @@ std::string whyNoPromptRows(const Module &module, llvm::StringRef model) {
   forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
     if (call.name != model || beginsWithLast(made, call.operands[0]))
       return;
-    if (call.get<attr::kv>() != "draft")
+    if (call.get<attr::kv>() != KvUse::Draft)
       feeds = true;
     else
       drafts = drafts ? drafts : &call;
@@ -169,7 +183,7 @@ int64_t earlierRows(const Module &module, llvm::StringRef model) {
   std::map<std::string, int64_t> rows; // of drafts
   int64_t most = 0;
   forEachCall(module, [&](const Operation &call, const std::string &stage, int64_t rounds) {
-    if (call.name != model || call.get<attr::kv>() != "draft")
+    if (call.name != model || call.get<attr::kv>() != KvUse::Draft)
       return;
     const int64_t each = mostRows(module, call);
     rows[stage] += rounds * each;

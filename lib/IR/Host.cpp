@@ -4,7 +4,8 @@ namespace megalith::ir {
 
 bool readsHost(const Module &module) {
   bool reads = false;
-  walk(module.root.region(), [&](const Operation &op) { reads |= op.op == Op::Host && op.get<attr::of>() != "tick"; });
+  walk(module.root.region(),
+       [&](const Operation &op) { reads |= op.op == Op::Host && op.get<attr::number>() != HostNumber::Tick; });
   return reads;
 }
 

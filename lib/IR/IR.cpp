@@ -25,30 +25,8 @@ struct Infos : Trait { // whose words the lines have
 const OpInfo &opInfo(Op op) { return Infos::list[static_cast<unsigned>(op)]; }
 llvm::StringRef mnemonic(Op op) { return opInfo(op).mnemonic; }
 
-llvm::StringRef scalarName(Scalar s) {
-  switch (s) {
-  case Scalar::I32:
-    return "i32";
-  case Scalar::I64:
-    return "i64";
-  case Scalar::U32:
-    return "u32";
-  case Scalar::F32:
-    return "f32";
-  case Scalar::BF16:
-    return "bf16";
-  case Scalar::F16:
-    return "f16";
-  case Scalar::Bool:
-    return "bool";
-  case Scalar::Token:
-    return "token";
-  }
-  llvm_unreachable("unknown scalar");
-}
-
 std::string Type::str() const {
-  std::string name = scalarName(elem).str();
+  std::string name = word(elem);
   switch (kind) {
   case ScalarKind:
     return name;

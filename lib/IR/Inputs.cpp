@@ -3,7 +3,7 @@
 namespace megalith::ir {
 
 static InputValue defaultOf(const Operation &op) {
-  if (op.has<attr::capacity>() && op.get<attr::type>() == "f32") {
+  if (op.has<attr::capacity>() && op.get<attr::type>() == Scalar::F32) {
     const std::vector<double> &numbers = op.get<attr::numbers>();
     return std::vector<float>(numbers.begin(), numbers.end());
   }
@@ -12,9 +12,9 @@ static InputValue defaultOf(const Operation &op) {
     return std::vector<int32_t>(items.begin(), items.end());
   }
   const Number init = op.get<attr::init>();
-  if (op.get<attr::type>() == "f32")
+  if (op.get<attr::type>() == Scalar::F32)
     return init.real();
-  if (op.get<attr::type>() == "bool")
+  if (op.get<attr::type>() == Scalar::Bool)
     return init.truth();
   return init.whole();
 }
@@ -24,7 +24,7 @@ std::vector<Input> inputsOf(const Module &module) {
   for (const Operation *op : module.all(Op::Input)) {
     Input &input = inputs.emplace_back();
     input.name = op->name;
-    input.type = op->get<attr::type>();
+    input.type = word(op->get<attr::type>());
     if (op->has<attr::capacity>())
       input.capacity = op->get<attr::capacity>();
     input.least = op->get<attr::least>();

@@ -385,13 +385,11 @@ private:
   }
 
   bool parseScalar(Scalar &s) {
-    if (tok.kind == Token::Ident)
-      for (unsigned i = 0; i <= static_cast<unsigned>(Scalar::Token); ++i)
-        if (scalarName(static_cast<Scalar>(i)) == tok.text) {
-          s = static_cast<Scalar>(i);
-          advance();
-          return true;
-        }
+    if (const auto named = tok.kind == Token::Ident ? wordNamed<Scalar>(tok.text) : std::nullopt) {
+      s = *named;
+      advance();
+      return true;
+    }
     return error("expected a type: i32, i64, u32, f32, bf16, f16, bool, token, `token<8>`, `token<4, 3>`, "
                  "`[R, 64] f32`, `[64] bf16` or kv");
   }

@@ -103,7 +103,7 @@ public:
     if (!op.operands.empty())
       out += "(" + list(op.operands) + ")";
     std::string attrs;
-    bool isF32 = (op.has<attr::type>() && op.get<attr::type>() == "f32") ||
+    bool isF32 = (op.has<attr::type>() && op.get<attr::type>() == Scalar::F32) ||
                  (op.op == Op::Const && !op.results.empty() && module.type(op.result()).is(Scalar::F32));
     for (const auto &[key, value] : op.attrs) {
       const bool *flag = std::get_if<bool>(&value);

@@ -5,7 +5,7 @@ namespace megalith::ir {
 static const ReducerInfo reducerInfos[] = {
 #define REDUCER(Id, Name, Result, Arguments, State, Merge, Order, Text)                                                \
   {Reducer::Id, #Id, Name, Scalar::Result, Arguments, State, Merge, Order, Text},
-#include "megalith/IR/Reducers.def"
+#include "megalith/Contract/Reducers.def"
 };
 
 llvm::ArrayRef<ReducerInfo> reducers() { return reducerInfos; }
@@ -17,6 +17,32 @@ const ReducerInfo *reducerNamed(llvm::StringRef name) {
   return nullptr;
 }
 
+namespace {
+enum class OperandType { I32, F32, Tokens };
+struct OperandInfo {
+  OperandType type;
+  char taken;
+};
+const OperandInfo &infoOf(Operand operand) {
+  static constexpr OperandInfo list[] = {
+#define OPERAND(Id, Type, Taken) {OperandType::Type, Taken},
+#include "megalith/Contract/Reducers.def"
+  };
+  return list[static_cast<size_t>(operand) - static_cast<size_t>(Operand::First)];
+}
+} // namespace
+
+Type typeOf(Operand operand) {
+  const OperandType type = infoOf(operand).type;
+  return type == OperandType::Tokens ? Type::seq(0)
+                                     : Type::scalar(type == OperandType::F32 ? Scalar::F32 : Scalar::I32);
+}
+
+bool ReducerInfo::takes(Operand operand, bool keeps) const {
+  const char taken = infoOf(operand).taken;
+  return taken == 'a' || (taken == 'k' ? keeps : arguments.contains(taken));
+}
+
 const ReducerInfo &reducerOf(const Operation &reduce) {
   const ReducerInfo *info = reducerNamed(reduce.name);
   assert(info && "the verifier checked the name");
@@ -24,7 +50,7 @@ const ReducerInfo &reducerOf(const Operation &reduce) {
 }
 
 Type reducedType(const Operation &reduce, int64_t rows) {
-  const Scalar scalar = reduce.get<attr::part>() == "prob" ? Scalar::F32 : reducerOf(reduce).result;
+  const Scalar scalar = reduce.get<attr::part>() == ReducerPart::Prob ? Scalar::F32 : reducerOf(reduce).result;
   return reduce.has<attr::n>() && reducerOf(reduce).takesCount() ? Type::table(rows, reduce.get<attr::n>(), scalar)
                                                                  : Type::seq(rows, scalar);
 }

@@ -1,8 +1,8 @@
 //===- Verifier.h - the rules of Ops.def, one operation at a time ---------===//
 //
-// Verifier.cpp walks the module (structure, scoping, levels); VerifyControl.cpp and
-// VerifyTensor.cpp hold the type rules of the two kinds of code. Every function
-// reports the first violation and returns false.
+// Verifier.cpp walks the module (structure, scoping, levels). The type rules stand in
+// VerifyControl.cpp (with VerifyValues.cpp, VerifyCalls.cpp), VerifyDeclarations.cpp and
+// VerifyTensor.cpp. Every function reports the first violation and returns false.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_IR_VERIFIER_H
 #define MEGALITH_IR_VERIFIER_H
@@ -15,7 +15,19 @@
 
 namespace megalith::ir {
 
-inline const Type f32 = Type::scalar(Scalar::F32);
+inline const Type f32 = Type::scalar(Scalar::F32), i32 = Type::scalar(Scalar::I32);
+inline const Type boolean = Type::scalar(Scalar::Bool);
+
+/// A value of this type; a bool is a flag, 0 or 1.
+bool holds(Number value, Scalar type);
+/// Sequences or tables of the same elements, whatever their capacities.
+inline bool alike(const Type &a, const Type &b) { return a.isList() && a.kind == b.kind && a.elem == b.elem; }
+/// A sequence or table of type `from` always fits into one of type `to`.
+inline bool fits(const Type &from, const Type &to) {
+  return alike(from, to) && from.inner <= to.inner && (to.size == 0 || (from.size != 0 && from.size <= to.size));
+}
+/// `from` may stand where `to` is wanted.
+inline bool storable(const Type &from, const Type &to) { return from == to || fits(from, to); }
 
 class Verifier {
 public:

@@ -47,9 +47,9 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return checkSegment(op);
   case Op::Const:
     return checkArithmetic(op);
-#define ELEMENTWISE1(Id, function) case Op::Id:
-#define ELEMENTWISE2(Id, function) case Op::Id:
-#define ROUNDING(Id, function)
+#define ELEMENTWISE1(Id, function, name) case Op::Id:
+#define ELEMENTWISE2(Id, function, name) case Op::Id:
+#define ROUNDING(Id, function, name)
 #include "megalith/IR/Elementwise.def"
     return checkElementwise(op);
 
@@ -128,7 +128,7 @@ bool Verifier::checkView(const Operation &op) {
   }
   if (!op.has<attr::stored>() && !op.has<attr::view>())
     return true;
-  constexpr int64_t most = INT64_C(1) << 44; // as of all weights: with less, places fit into 64 bits
+  constexpr int64_t most = limits::weightBytes; // as of all weights: with less, places fit into 64 bits
   double elements = 1;
   for (int64_t size : stored)
     elements *= static_cast<double>(size);
@@ -225,18 +225,18 @@ bool Verifier::checkTurned(const Operation &op) {
 
 /// Which two columns of a product a thread holds, see `fuse-epilogues`.
 bool Verifier::checkPair(const Operation &product, const std::vector<const Operation *> &products) {
-  const std::string &pair = product.get<attr::pair>();
+  const Pairing pair = product.get<attr::pair>();
   const int64_t columns = module.type(product.result()).size;
-  if (pair == "half")
+  if (pair == Pairing::Half)
     return ((product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 &&
              columns % product.get<attr::dim>() == 0) ||
             fail(product, "`dim` must be even and divide the columns")) &&
            checkTurned(product);
-  if (pair == "adjacent")
+  if (pair == Pairing::Adjacent)
     return true;
   const auto partnerOf = [&](const Operation &of) -> const Operation * {
     const size_t number = of.get<attr::partner>();
-    return of.get<attr::pair>() == "dual" && number < products.size() ? products[number] : nullptr;
+    return of.get<attr::pair>() == Pairing::Dual && number < products.size() ? products[number] : nullptr;
   };
   const Operation *partner = partnerOf(product);
   return (partner && partner != &product && partnerOf(*partner) == &product &&

@@ -23,12 +23,12 @@ bool Verifier::checkParams() {
     const char *name;
     int64_t least, most;
   };
-  for (const Param &param : {Param{"slots", 1, 1024}, {"rows_per_pass", 1, 128}}) {
+  for (const Param &param : {Param{"slots", 1, limits::slots}, {"rows_per_pass", 1, limits::rowsPerPass}}) {
     const Operation *op = module.find(Op::Param, param.name);
     if (!op)
       return fail(module.root, fmt::format("there is no `param @{}`", param.name));
     const int64_t value = op->get<attr::value>().whole();
-    if (op->get<attr::type>() != "i32" || value < param.least || value > param.most)
+    if (op->get<attr::type>() != Scalar::I32 || value < param.least || value > param.most)
       return fail(*op, fmt::format("`@{}` must be an i32 from {} to {}", param.name, param.least, param.most));
   }
   return true;
@@ -36,8 +36,8 @@ bool Verifier::checkParams() {
 
 bool Verifier::checkStates() {
   const auto states = module.all(Op::State);
-  if (states.size() > 64)
-    return fail(module.root, fmt::format("{} states; 64 at most", states.size()));
+  if (states.size() > limits::states)
+    return fail(module.root, fmt::format("{} states; {} at most", states.size(), limits::states));
   const auto initial = llvm::count_if(states, [](const Operation *s) { return s->get<attr::initial>(); });
   if (initial != 1)
     return fail(module.root, fmt::format("one state is `initial`, found {}", initial));
@@ -96,7 +96,7 @@ bool Verifier::checkSites() {
                   fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
     const std::vector<std::string> &results = module.find(Op::Model, call->name)->get<attr::results>();
     for (const Operation &reduce : reducersOf(*call))
-      if (const std::string &of = reduce.get<attr::of>(); of != "logits" && !llvm::is_contained(results, of))
+      if (const std::string &of = reduce.get<attr::result>(); !readsLogits(reduce) && !llvm::is_contained(results, of))
         return fail(reduce, fmt::format("model `{}` has no result `{}`", call->name, of));
   }
   return true;
@@ -229,7 +229,7 @@ bool Verifier::checkModel(const Operation &op) {
       return product;
     };
     bytes += std::max(own(weight.get<attr::shape>()), own(storedShape(weight))); // each has its place in the stream
-    if (bytes > 0x1p44)
+    if (bytes > limits::weightBytes)
       return fail(weight, "with this one the weights have more than 16 TiB");
   }
   const int64_t vocab = op.get<attr::vocab>();
@@ -242,7 +242,7 @@ bool Verifier::checkModel(const Operation &op) {
     const auto check = [&](const Operation &inner, int64_t layers) {
       if (!good)
         return;
-      if (inner.op == Op::Embed && inner.get<attr::by>() == "token" &&
+      if (inner.op == Op::Embed && inner.get<attr::by>() == By::Token &&
           weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
         good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
       if (inner.op == Op::KvAppend &&

@@ -125,9 +125,9 @@ static std::optional<SourceLoc> findSource(const LogError &error, SourceFiles &f
 void report(const LogError &error, Diag id, Diagnostics &diags) {
   std::optional<SourceLoc> loc = findSource(error, diags.sources());
   if (loc || error.file.empty())
-    diags.report(id, loc.value_or(SourceLoc()), error.message);
+    diags.report(AnyDiag{id}, loc.value_or(SourceLoc()), error.message);
   else
-    diags.report(id, SourceLoc(), fmt::format("{}:{}: {}", error.file, error.line, error.message));
+    diags.report(AnyDiag{id}, SourceLoc(), fmt::format("{}:{}: {}", error.file, error.line, error.message));
   if (!error.code.empty() && (!loc || diags.sources().line(loc->file, loc->line).trim() != error.code))
     diags.note("in the generated code: `" + error.code + "`");
 }

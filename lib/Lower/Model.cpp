@@ -13,12 +13,12 @@ namespace {
 
 Op elementwiseOp(graph::Elementwise function) {
   switch (function) {
-#define ELEMENTWISE(Id, Name, Arity)                                                                                   \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case graph::Elementwise::Id:                                                                                         \
-    static_assert(elementwiseOperands(Op::Id) == Arity,                                                                \
-                  "`" Name "` needs an ELEMENTWISE" #Arity " line in include/megalith/IR/Elementwise.def");            \
     return Op::Id;
-#include "megalith/Sema/ModelFunctions.def"
+#define ELEMENTWISE2 ELEMENTWISE1
+#define ROUNDING(Id, function, name)
+#include "megalith/IR/Elementwise.def"
   }
   assert(false && "not an elementwise function");
   return Op::Add;
@@ -106,7 +106,7 @@ private:
     Operation &op = b.create(Op::ReduceSum, {v}, {rows(groups)});
     op.set<attr::groups>(groups);
     // Whole rows are cut like the operands of products, whose warps add up their own part.
-    op.set<attr::tree>(std::string(groups == 1 ? "parts8" : "lanes32"));
+    op.set<attr::tree>(groups == 1 ? SumTree::Parts8 : SumTree::Lanes32);
     return op.result();
   }
   /// Mean over blocks of `length` columns, as a product with the reciprocal.
@@ -153,13 +153,13 @@ private:
       Operation &op = b.create(Op::Embed, {}, {Type::rows(node.shape.columns, Scalar::BF16)}, node.hint);
       op.name = w.name;
       if (node.byPosition)
-        op.set<attr::by>("position");
+        op.set<attr::by>(By::Position);
       return op.result();
     }
     case Node::MatMul: {
       Operation &op = b.create(Op::MatMul, {input(node, 0)}, {rows(node.shape.columns)});
       op.name = model.weights[node.weights[0]].name;
-      op.set<attr::tree>("split8");
+      op.set<attr::tree>(SumTree::Split8);
       Value product = op.result();
       if (node.inputs.size() == 2)
         product = binary(Op::Add, product, input(node, 1));
@@ -210,7 +210,7 @@ private:
       attention.set<attr::kv_heads>(model.kvHeads);
       attention.set<attr::dim>(model.headDim);
       attention.set<attr::scale>(node.value);
-      attention.set<attr::tree>("rounds8");
+      attention.set<attr::tree>(SumTree::Rounds8);
       if (!node.window.empty())
         attention.set<attr::window>(node.window);
       if (node.cap > 0)
@@ -249,7 +249,7 @@ private:
 
 void setAttributes(const CheckedModel &model, Operation &op) {
   op.set<attr::graph>(model.graphName);
-  op.set<attr::numerics>(model.numerics);
+  op.setWord<attr::numerics>(model.numerics);
   op.set<attr::vocab>(model.vocab);
   op.set<attr::hidden>(model.hidden);
   op.set<attr::layers>(model.layers);
@@ -261,7 +261,7 @@ void setAttributes(const CheckedModel &model, Operation &op) {
   if (!model.rope)
     return;
   const RopeParams &rope = *model.rope;
-  op.set<attr::rope_type>(rope.type);
+  op.setWord<attr::rope_type>(rope.type);
   op.set<attr::rope_theta>(rope.theta);
   if (rope.type == "linear" || rope.type == "llama3")
     op.set<attr::rope_factor>(rope.factor);

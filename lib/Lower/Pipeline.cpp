@@ -32,7 +32,7 @@ public:
     }
     for (const CheckedParam &p : pipeline.params) {
       Operation &o = add(Op::Param, p.name, p.loc);
-      o.set<attr::type>(scalarName(scalarOf(p.value.elem)).str());
+      o.set<attr::type>(scalarOf(p.value.elem));
       if (p.value.seq)
         list(o, p.value.elem, p.value.items);
       else
@@ -49,14 +49,14 @@ public:
       o.set<attr::pages>(p.pages);
       o.set<attr::page_tokens>(p.pageTokens);
       o.set<attr::watermark>(p.watermark);
-      o.set<attr::on_full>(p.onFull);
+      o.setWord<attr::on_full>(p.onFull);
       if (p.reserve)
         o.set<attr::reserve>(*p.reserve);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);
     for (const CheckedGauge &g : pipeline.gauges)
-      add(Op::Gauge, g.name, g.loc).set<attr::type>(scalarName(scalarOf(g.elem)).str());
+      add(Op::Gauge, g.name, g.loc).set<attr::type>(scalarOf(g.elem));
     for (const CheckedPolicy &p : pipeline.policies)
       policy(p);
     for (const CheckedStage &s : pipeline.stages)
@@ -83,7 +83,7 @@ private:
       if (op.op != Op::Call || op.name != pool)
         return;
       const int64_t rows = rounds * mostRows(module, op);
-      if (op.get<attr::kv>() == "draft") {
+      if (op.get<attr::kv>() == KvUse::Draft) {
         most = std::max(most, written + drafts + rows);
         drafts += rows;                          // the next ones go behind them
       } else if (!views.count(op.operands[0])) { // what the request has is counted already
@@ -130,7 +130,7 @@ private:
   }
 
   static void field(Operation &o, const CheckedField &f) {
-    o.set<attr::type>(scalarName(scalarOf(f.type.elem)).str());
+    o.set<attr::type>(scalarOf(f.type.elem));
     const Type type = typeOf(f.type);
     if (type.kind == Type::Table)
       o.set<attr::rows>(type.size);
@@ -145,7 +145,7 @@ private:
   }
 
   static void input(Operation &o, const CheckedInput &i) {
-    o.set<attr::type>(scalarName(scalarOf(i.type.elem)).str());
+    o.set<attr::type>(scalarOf(i.type.elem));
     if (i.type.seq)
       o.set<attr::capacity>(i.type.capacity);
     if (i.range != sema::Range()) {
@@ -197,7 +197,7 @@ private:
       addTo(body, Op::PolicyOutput, out.name, out.loc).regions[0] = std::move(code);
     }
     Operation &o = add(Op::Policy, p.name, p.loc);
-    o.set<attr::per>("request");
+    o.set<attr::per>(Per::Request);
     o.regions[0] = std::move(body);
   }
 

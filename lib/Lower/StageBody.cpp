@@ -1,4 +1,6 @@
+//===- StageBody.cpp - expressions to operations ---------------------------===//
 #include "StageBody.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cassert>
@@ -59,9 +61,6 @@ static const auto &builtin(sema::Function f) {
   return table[static_cast<size_t>(f)];
 }
 
-static const Type i32 = Type::scalar(Scalar::I32);
-static const Type boolean = Type::scalar(Scalar::Bool);
-
 Operation &StageBody::add(Op op, SourceLoc loc, llvm::ArrayRef<Value> operands, Type type, llvm::StringRef name) {
   builder.loc = loc;
   Operation &o = builder.create(op, operands, {type});
@@ -79,9 +78,6 @@ Region StageBody::inRegion(llvm::function_ref<void(Region &)> lower) {
   builder.setRegion(*outer);
   return fresh;
 }
-
-/// What a field's name says to a reader: that of a local has its stage in front.
-static std::string shortName(llvm::StringRef name) { return name.substr(name.find_last_of('.') + 1).str(); }
 
 Value StageBody::fieldRead(const Expr &e) {
   const std::string &name = e.name();
@@ -111,21 +107,6 @@ void StageBody::readFieldsOf(const Expr &e) {
       readFieldsOf(*arg);
 }
 
-void StageBody::order(const std::vector<sema::ExprRef> &keys) {
-  if (keys.empty())
-    return;
-  Region region = inRegion([&](Region &) {
-    std::vector<Value> values;
-    for (const sema::ExprRef &key : keys)
-      values.push_back(expression(*key));
-    builder.loc = keys.front()->loc;
-    builder.create(Op::Yield, values);
-  });
-  known.clear();
-  builder.loc = keys.front()->loc;
-  builder.create(Op::Order).regions[0] = std::move(region);
-}
-
 Value StageBody::request(const Expr &e) {
   static const struct {
     const char *name;
@@ -136,7 +117,7 @@ Value StageBody::request(const Expr &e) {
   };
   const auto &[name, op] = table[static_cast<size_t>(e.as<sema::Predefined>())];
   if (op == Op::Host)
-    return named<attr::of>(op, e, "", name);
+    return named<attr::number>(op, e, "", name);
   if (op != Op::SeqAt)
     return emit(op, e.loc, {}, typeOf(e.type));
   // The last token.
@@ -150,14 +131,15 @@ Value StageBody::request(const Expr &e) {
 /// A read that names what it reads in an attribute.
 template <class Attr> Value StageBody::named(Op op, const Expr &e, const std::string &of, const std::string &what) {
   Operation &read = add(op, e.loc, {}, typeOf(e.type), of);
-  read.set<Attr>(what);
+  if constexpr (std::is_enum_v<AttrValue<Attr>>)
+    read.setWord<Attr>(what);
+  else
+    read.set<Attr>(what);
   module.values[read.result().id].hint = what;
   return read.result();
 }
 
 Value StageBody::binary(const Expr &e) {
-  static const Op ops[] = {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Mod, Op::Eq, Op::Ne,
-                           Op::Lt,  Op::Le,  Op::Gt,  Op::Ge,  Op::And, Op::Or};
   Value a = expression(*e.args[0]);
   const bool isAnd = e.is(sema::BinaryOp::And);
   if ((isAnd || e.is(sema::BinaryOp::Or)) && mayFault(*e.args[1])) {
@@ -167,7 +149,7 @@ Value StageBody::binary(const Expr &e) {
     return isAnd ? choose(e.loc, a, boolean, other, decided) : choose(e.loc, a, boolean, decided, other);
   }
   Value b = expression(*e.args[1]);
-  return emit(ops[static_cast<int>(e.as<sema::BinaryOp>())], e.loc, {a, b}, typeOf(e.type));
+  return emit(e.as<sema::BinaryOp>(), e.loc, {a, b}, typeOf(e.type));
 }
 
 /// The first value whose threshold is reached; the last one is also the default.
@@ -299,7 +281,7 @@ Value StageBody::over(const Expr &e) {
   builder.loc = e.loc;
   Operation &o = builder.create(op, operands, {result});
   if (op == Op::Fold)
-    o.set<attr::by>(std::string(builtin(function).name));
+    o.setWord<attr::by>(builtin(function).name);
   if (op == Op::SeqTop)
     o.set<attr::range>(std::max<int64_t>(1, rounds));
   o.regions[0] = std::move(body);
@@ -308,11 +290,11 @@ Value StageBody::over(const Expr &e) {
 
 Value StageBody::lookup(const Expr &e) {
   std::vector<Value> operands = {expression(*e.args[0]), expression(*e.args[1])};
-  std::vector<std::string> with;
+  std::vector<Operand> with;
   for (size_t i : {2, 3})
     if (e.args[i]) {
       operands.push_back(expression(*e.args[i]));
-      with.push_back(i == 2 ? "from" : "ngram");
+      with.push_back(i == 2 ? Operand::From : Operand::Ngram);
     }
   Operation &found = add(Op::NgramLookup, e.loc, operands, typeOf(e.type));
   found.set<attr::ngram>(e.as<sema::Lookup>().ngram);
@@ -347,16 +329,13 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     reduce.name = r.name;
     reduce.loc = r.loc;
     // One result for each row that there can be by the type of what is fed, unless it reads some of them.
-    int64_t rows = module.type(fed).size;
-    for (int64_t bound : {call.chunk, call.most})
-      if (bound)
-        rows = rows ? std::min(rows, bound) : bound;
-    std::vector<std::string> names;
+    int64_t rows = mostRows(module.type(fed), call.chunk, call.most);
+    std::vector<Operand> names;
     for (const auto &[name, value, fromEnd] : r.with) {
-      const bool bound = name == "first" || name == "last";
+      names.push_back(*wordNamed<Operand>(name));
+      const bool bound = names.back() == Operand::First || names.back() == Operand::Last;
       reduce.operands.push_back(bound ? rowBound(*value, fromEnd) : expression(*value));
-      names.push_back(name);
-      if (bound || name == "tokens" || name == "kept")
+      if (choosesRows(names.back()))
         rows = 0;
     }
     if (!names.empty())
@@ -364,9 +343,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     if (r.n > 0)
       reduce.set<attr::n>(r.n);
     if (!r.of.empty())
-      reduce.set<attr::of>(r.of);
+      reduce.set<attr::result>(r.of);
     if (!r.part.empty())
-      reduce.set<attr::part>(r.part);
+      reduce.setWord<attr::part>(r.part);
     if (!r.kept.empty())
       reduce.set<attr::kept>(r.kept);
     if (!r.minus.empty())
@@ -382,9 +361,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
   Operation &o = builder.create(Op::Call, operands, results);
   o.name = call.model;
   if (!call.rows.empty())
-    o.set<attr::with>(std::vector<std::string>{call.rows});
+    o.set<attr::with>({*wordNamed<Operand>(call.rows)});
   o.set<attr::site>(site++);
-  o.set<attr::kv>(std::string(call.draft ? "draft" : "commit"));
+  o.set<attr::kv>(call.draft ? KvUse::Draft : KvUse::Commit);
   if (results.empty())
     o.regions.clear();
   else
@@ -531,166 +510,9 @@ Value StageBody::expression(const Expr &e) {
   case Expr::TopParts:
     break;
   case Expr::Sampling:
-    return named<attr::of>(Op::Sampling, e, "", e.name());
+    return named<attr::setting>(Op::Sampling, e, "", e.name());
   }
   return Value();
-}
-
-static void fieldsSet(const std::vector<Stmt> &body, std::vector<std::string> &names) {
-  for (const Stmt &s : body) {
-    if (s.kind == Stmt::SetField)
-      names.push_back(s.name);
-    fieldsSet(s.body, names);
-    fieldsSet(s.otherwise, names);
-  }
-}
-
-void StageBody::branch(const Stmt &s) {
-  Value condition = expression(*s.values[0]);
-  std::vector<Region> regions;
-  auto before = known;
-  auto lower = [&](const std::vector<Stmt> &body) {
-    regions.push_back(inRegion([&](Region &) { statements(body); }));
-    known = before;
-  };
-  lower(s.body);
-  if (!s.otherwise.empty())
-    lower(s.otherwise);
-  std::vector<std::string> changed;
-  fieldsSet(s.body, changed);
-  fieldsSet(s.otherwise, changed);
-  for (const std::string &name : changed)
-    known.erase(name);
-  builder.loc = s.loc;
-  builder.create(Op::If, {condition}).regions = std::move(regions);
-}
-
-/// `for` and `while`.
-void StageBody::repeat(const Stmt &s) {
-  std::vector<Value> operands;
-  if (s.kind == Stmt::For)
-    operands = {expression(*s.values[0]), expression(*s.values[1])};
-  // A round sees what the one before it left.
-  std::vector<std::string> changed;
-  fieldsSet(s.body, changed);
-  for (const std::string &name : changed)
-    known.erase(name);
-  const auto before = known;
-  std::vector<Region> regions;
-  if (s.kind == Stmt::While)
-    regions.push_back(inRegion([&](Region &) { yield(expression(*s.values[0]), s.values[0]->loc); }));
-  known = before;
-  regions.push_back(inRegion([&](Region &r) {
-    if (s.kind == Stmt::For) {
-      r.args.push_back(module.newValue(i32, s.name));
-      binders.resize(s.index);
-      binders.push_back(r.args[0]);
-    }
-    statements(s.body);
-    if (s.kind == Stmt::For)
-      binders.pop_back();
-  }));
-  known = before;
-  builder.loc = s.loc;
-  Operation &o = builder.create(s.kind == Stmt::For ? Op::For : Op::While, operands);
-  if (s.kind == Stmt::While)
-    o.set<attr::bound>(s.bound);
-  else if (llvm::any_of(regions[0].ops, [](const Operation &inner) { return inner.op == Op::Call; }))
-    o.set<attr::rounds>(s.bound);
-  o.regions = std::move(regions);
-}
-
-void StageBody::statements(const std::vector<Stmt> &body) {
-  for (const Stmt &s : body)
-    statement(s);
-}
-
-void StageBody::statement(const Stmt &s) {
-  if (s.kind == Stmt::If)
-    return branch(s);
-  if (s.kind == Stmt::For || s.kind == Stmt::While)
-    return repeat(s);
-  std::vector<Value> values;
-  for (const sema::ExprRef &v : s.values)
-    values.push_back(expression(*v));
-  auto effect = [&](Op op) -> Operation & {
-    builder.loc = s.loc;
-    Operation &o = builder.create(op, values);
-    o.name = s.name;
-    return o;
-  };
-  auto hint = [&] {
-    std::string &name = module.values[values[0].id].hint;
-    if (name.empty())
-      name = shortName(s.name);
-  };
-  switch (s.kind) {
-  case Stmt::SetField:
-    hint();
-    effect(Op::FieldSet);
-    // A shorter sequence would have another type than a read of the field.
-    known.erase(s.name);
-    for (const CheckedField &f : pipeline.fields)
-      if (f.name == s.name && module.type(values[0]) == typeOf(f.type))
-        known[s.name] = values[0];
-    return;
-  case Stmt::SetLocal:
-    hint();
-    locals[s.index] = values[0];
-    return;
-  case Stmt::SetPolicyState: {
-    Operation &o = effect(Op::PolicySet);
-    o.name = policy;
-    o.set<attr::state>(s.name);
-    return;
-  }
-  case Stmt::Keep:
-    effect(Op::KvKeep);
-    return;
-  case Stmt::Observe:
-    effect(Op::Observe);
-    return;
-  case Stmt::Count:
-    effect(Op::CountAdd);
-    return;
-  case Stmt::Trace:
-    effect(Op::Trace);
-    return;
-  case Stmt::Effect:
-  case Stmt::If:
-  case Stmt::For:
-  case Stmt::While:
-    return;
-  }
-}
-
-void StageBody::yield(Value v, SourceLoc loc) {
-  builder.loc = loc;
-  builder.create(Op::Yield, {v});
-}
-
-void StageBody::go(const CheckedStage &stage) {
-  std::vector<Value> conditions;
-  std::vector<std::string> to;
-  for (const CheckedGoto &g : stage.go) {
-    to.push_back(g.target);
-    if (!g.condition)
-      continue;
-    if (conditions.empty() || !mayFault(*g.condition)) {
-      conditions.push_back(expression(*g.condition));
-      continue;
-    }
-    // It is not asked where one before it holds.
-    readFieldsOf(*g.condition);
-    Value any = conditions[0];
-    for (size_t i = 1; i < conditions.size(); ++i)
-      any = emit(Op::Or, g.loc, {any, conditions[i]}, boolean);
-    conditions.push_back(choose(
-        g.loc, any, boolean, [&] { return builder.constant(int64_t(0), Scalar::Bool); },
-        [&] { return expression(*g.condition); }));
-  }
-  builder.loc = stage.goLoc;
-  builder.create(Op::Goto, conditions).set<attr::to>(to);
 }
 
 } // namespace megalith

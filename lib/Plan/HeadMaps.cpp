@@ -68,7 +68,7 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
     case Op::ReduceSum:
     case Op::ReduceMax:
       return op->get<attr::groups>() == parts && module.type(op->operands[0]).size == columns &&
-             (op->op == Op::ReduceMax || op->get<attr::tree>() == "lanes32");
+             (op->op == Op::ReduceMax || op->get<attr::tree>() == ir::SumTree::Lanes32);
     case Op::RotateHalf:
       return op->get<attr::dim>() % 16 == 0 && block % op->get<attr::dim>() == 0;
     default: { // of weights, of all columns, or one value for the block

@@ -72,7 +72,7 @@ private:
     });
     planned.streamBytes = offset;
     ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Embed || op.get<attr::by>() != "token" || planned.tokenTable)
+      if (op.op != Op::Embed || op.get<attr::by>() != ir::By::Token || planned.tokenTable)
         return;
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name && !weight.get<attr::layers>()) {

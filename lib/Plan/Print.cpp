@@ -4,10 +4,6 @@
 
 namespace megalith::plan {
 
-static const char *pairingName(Pairing p) {
-  return p == Pairing::Adjacent ? "adjacent" : p == Pairing::Half ? "half" : "dual";
-}
-
 static const char *loweringName(Edge::Lowering lowering) {
   switch (lowering) {
   case Edge::Barrier:
@@ -81,8 +77,7 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
                          m.unitParts == kParts ? "all columns" : "an eighth of the columns", m.firstUnitCta,
                          100.0 * m.units() / (unitsEach * plan.ctas));
     for (const PairRange &r : m.ranges) {
-      out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),
-                         r.weight);
+      out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, word(r.pairing), r.weight);
       if (r.pairing == Pairing::Dual)
         out += " and " + r.second;
       if (r.pairing == Pairing::Half)
@@ -105,8 +100,8 @@ static void printBuffersAndPhases(std::string &out, const Plan &plan, const Mode
   out +=
       fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : planned.buffers)
-    out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
-                       b.offset, b.several ? ", of more than one row" : "");
+    out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, word(b.dtype), b.instances, b.columns, b.offset,
+                       b.several ? ", of more than one row" : "");
   out += "\nphases\n";
   for (const Segment &s : planned.segments) {
     out += fmt::format("  segment {}\n", s.name);

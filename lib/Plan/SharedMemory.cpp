@@ -4,8 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "Layout.h"
 #include "device/Abi.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/IR/Calls.h"
-#include "megalith/IR/Row.h"
 #include "llvm/ADT/STLExtras.h"
 #include <array>
 #include <utility>
@@ -31,7 +31,7 @@ template <int... Before> constexpr auto sizesOfModels(std::integer_sequence<int,
                                   sizeof(device::ControlNumbersOf<Before + 1>)}...};
 }
 /// By the number of models, less one.
-constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, kMostModels>());
+constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, limits::models>());
 
 /// Bytes of Words<slots>. They grow with the number of slots, which is a multiple of 8; more than 64 slots have fewer
 /// words at hand.
@@ -67,7 +67,7 @@ const Operation *firstReducer(const ir::Module &module, llvm::StringRef model) {
 }
 
 /// Pipelines that differ in a few slots or gauges have the same room, so that they share their models' code. Parameters
-/// and room together are a multiple of 128: the scratch behind them begins without a gap. The emitted source asserts
+/// and room together are a multiple of 128: the scratch after them begins without a gap. The emitted source asserts
 /// that the room suffices.
 int64_t controlRoom(const ir::Module &module) {
   const std::vector<const Operation *> pools = module.all(Op::Pool);

@@ -153,6 +153,22 @@ Control::Flow Control::runOp(const Operation &op) {
   return Flow::End;
 }
 
+int32_t Control::hostNumber(ir::HostNumber number) const {
+  switch (number) {
+  case ir::HostNumber::Tick:
+    return static_cast<int32_t>(tick);
+  case ir::HostNumber::NowMs:
+    return milliseconds(machine.nowMs);
+  case ir::HostNumber::Arrived:
+    return static_cast<int32_t>(r.arrived);
+  case ir::HostNumber::ArrivedMs:
+    return milliseconds(r.arrivedMs);
+  case ir::HostNumber::DeadlineMs:
+    return r.input->deadlineMs;
+  }
+  return 0;
+}
+
 void Control::requestValue(const Operation &op) {
   switch (op.op) {
   case Op::Tokens:
@@ -173,24 +189,18 @@ void Control::requestValue(const Operation &op) {
   case Op::Seated:
     set(op, machine.seated);
     break;
-  case Op::Host: {
-    const std::string &of = op.get<attr::of>();
-    set(op, of == "tick"         ? static_cast<int32_t>(tick)
-            : of == "now_ms"     ? milliseconds(machine.nowMs)
-            : of == "arrived"    ? static_cast<int32_t>(r.arrived)
-            : of == "arrived_ms" ? milliseconds(r.arrivedMs)
-                                 : r.input->deadlineMs);
+  case Op::Host:
+    set(op, hostNumber(op.get<attr::number>()));
     break;
-  }
   case Op::InputGet:
     result(op) = r.inputs[program.input(op.name)];
     break;
   case Op::Sampling: {
-    const std::string &of = op.get<attr::of>();
+    const ir::Operand setting = op.get<attr::setting>();
     const Sampling &s = r.input->sampling;
-    if (of == "top_k")
+    if (setting == ir::Operand::TopK)
       return set(op, s.topK);
-    result(op).f = of == "temperature" ? s.temperature : of == "top_p" ? s.topP : s.minP;
+    result(op).f = setting == ir::Operand::Temperature ? s.temperature : setting == ir::Operand::TopP ? s.topP : s.minP;
     break;
   }
   case Op::Uniform:
@@ -349,7 +359,7 @@ void Control::suspend(const Operation &op) {
 /// What the call feeds, and how its rows hang together.
 void Control::takeRows(const Operation &op) {
   const KvShare &kv = r.kv[r.call.pool];
-  r.call.begin = kv.len + (op.get<attr::kv>() == "draft" ? kv.drafts : 0);
+  r.call.begin = kv.len + (op.get<attr::kv>() == ir::KvUse::Draft ? kv.drafts : 0);
   const std::vector<int32_t> &tokens = operand(op, 0).seq;
   const auto count = static_cast<int64_t>(tokens.size());
   const auto fault = [&](Fault code, int64_t first, int64_t second) {
@@ -357,7 +367,8 @@ void Control::takeRows(const Operation &op) {
   };
   if (const int64_t most = op.get<attr::most>(); most > 0 && count > most)
     throw fault(Fault::TooManyRows, count, most);
-  const ir::Value parents = ir::operandNamed(op, "parents"), visible = ir::operandNamed(op, "visible");
+  const ir::Value parents = ir::operandNamed(op, ir::Operand::Parents),
+                  visible = ir::operandNamed(op, ir::Operand::Visible);
   const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
   for (ir::Value v : {parents, ofEach ? visible : ir::Value()})
     if (v && static_cast<int64_t>(value(v).seq.size()) != count)
@@ -383,46 +394,63 @@ void Control::takeRows(const Operation &op) {
 
 ReducerInput Control::inputOf(const Operation &reduce) {
   ReducerInput input;
-  const ir::ReducerInfo &info = ir::reducerOf(reduce);
-  input.with.reducer = reduce.name + (reduce.get<attr::part>() == "prob" ? ".prob" : "");
+  input.with.reducer = ir::reducerOf(reduce).id;
+  input.with.probs = reduce.get<attr::part>() == ir::ReducerPart::Prob;
   input.table = reduce.has<attr::n>();
-  input.result = reduce.get<attr::of>();
+  input.result = reduce.get<attr::result>();
   input.kept = reduce.get<attr::kept>();
   input.minus = reduce.get<attr::minus>();
   input.keep = reduce.get<attr::keep>();
   input.with.n = static_cast<int32_t>(reduce.get<attr::n>());
   input.with.runSeed = machine.options.seed;
   input.with.requestSeed = r.input->seed();
-  const std::vector<std::string> &names = reduce.get<attr::with>();
+  const std::vector<ir::Operand> names = reduce.get<attr::with>();
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string &name = names[i];
     const Val &v = operand(reduce, i);
-    if (name == "first")
+    using enum ir::Operand;
+    switch (names[i]) {
+    case First:
       input.first = v.i;
-    else if (name == "last")
+      break;
+    case Last:
       input.last = v.i;
-    else if (name == "tokens")
+      break;
+    case Tokens:
       input.tokens = v.seq;
-    else if (name == "temperature")
+      break;
+    case Temperature:
       input.with.temperature = v.f;
-    else if (name == "top_k")
+      break;
+    case TopK:
       input.with.topK = v.i;
-    else if (name == "top_p")
+      break;
+    case TopP:
       input.with.topP = v.f;
-    else if (name == "min_p")
+      break;
+    case MinP:
       input.with.minP = v.f;
-    else if (name == "noise")
+      break;
+    case Noise:
       input.with.noise = v.i;
-    else if (name == "ahead")
+      break;
+    case Ahead:
       input.ahead = v.i;
-    else if (name == "kept")
-      input.keptRows = static_cast<int64_t>(v.seq.size());
-    else if (name == "minus")
+      break;
+    case Minus:
       input.minusRows = static_cast<int64_t>(v.seq.size());
-    else if (name == "at")
+      break;
+    case Kept:
+      input.keptRows = static_cast<int64_t>(v.seq.size());
+      break;
+    case At:
       input.at = v.i;
-    else
-      throw NotExecutable(fmt::format("`{}` of `{}`", name, info.name.str()));
+      break;
+    case From:
+    case Ngram:
+    case Parents:
+    case Visible: // of no reducer
+      break;
+    }
   }
   return input;
 }

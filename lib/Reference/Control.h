@@ -28,6 +28,7 @@ private:
   void arithmetic(const ir::Operation &op);
   void sequence(const ir::Operation &op);
   void requestValue(const ir::Operation &op);
+  int32_t hostNumber(ir::HostNumber number) const;
   void poolValue(const ir::Operation &op);
   void keep(int pool, int64_t count);
   void keepPath(int pool, const ir::Operation &op);

@@ -1,5 +1,8 @@
 #include "Control.h"
 #include "device/Exact.h"
+#include "megalith/IR/Calls.h"
+#include "megalith/IR/Scalar.h"
+#include "llvm/ADT/SmallVector.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
@@ -13,68 +16,6 @@ namespace attr = ir::attr;
 /// What a sequence keeps of a scalar.
 static int32_t wordOf(const Val &v, bool isF32) { return isF32 ? std::bit_cast<int32_t>(v.f) : v.i; }
 
-/// i32 arithmetic wraps.
-static int32_t wrap(uint32_t bits) { return std::bit_cast<int32_t>(bits); }
-
-static int32_t integer(Op op, int32_t a, int32_t b) {
-  auto x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
-  switch (op) {
-  case Op::Add:
-    return wrap(x + y);
-  case Op::Sub:
-    return wrap(x - y);
-  case Op::Mul:
-    return wrap(x * y);
-  // In 64 bits, since the quotient of the least i32 and -1 needs 33.
-  case Op::Div:
-    return b == 0 ? 0 : wrap(static_cast<uint32_t>(int64_t(a) / b));
-  case Op::Mod:
-    return b == 0 ? 0 : static_cast<int32_t>(int64_t(a) % b);
-  case Op::Min:
-    return std::min(a, b);
-  case Op::Max:
-    return std::max(a, b);
-  default:
-    throw NotExecutable(fmt::format("`{}` has no integer form", ir::mnemonic(op).str()));
-  }
-}
-
-static float real(Op op, float a, float b) {
-  switch (op) {
-  case Op::Add:
-    return a + b;
-  case Op::Sub:
-    return a - b;
-  case Op::Mul:
-    return a * b;
-  case Op::Div:
-    return a / b;
-  case Op::Min:
-    return std::min(a, b);
-  case Op::Max:
-    return std::max(a, b);
-  default:
-    throw NotExecutable(fmt::format("`{}` has no f32 form", ir::mnemonic(op).str()));
-  }
-}
-
-template <class T> static bool compare(Op op, T a, T b) {
-  switch (op) {
-  case Op::Eq:
-    return a == b;
-  case Op::Ne:
-    return a != b;
-  case Op::Lt:
-    return a < b;
-  case Op::Le:
-    return a <= b;
-  case Op::Gt:
-    return a > b;
-  default:
-    return a >= b;
-  }
-}
-
 /// Element by element, as their type compares them: a NaN is equal to nothing.
 static bool equal(const std::vector<int32_t> &a, const std::vector<int32_t> &b, ir::Scalar elem) {
   if (elem != ir::Scalar::F32)
@@ -84,76 +25,28 @@ static bool equal(const std::vector<int32_t> &a, const std::vector<int32_t> &b, 
 }
 
 void Control::arithmetic(const Operation &op) {
-  switch (op.op) {
-  case Op::Const:
+  if (op.op == Op::Const) {
     result(op) = constantValue(op.get<attr::value>(), program.module.type(op.result()));
     return;
-  case Op::And:
-    return set(op, operand(op, 0).i && operand(op, 1).i);
-  case Op::Or:
-    return set(op, operand(op, 0).i || operand(op, 1).i);
-  case Op::Not:
-    return set(op, !operand(op, 0).i);
-  case Op::Select: {
+  }
+  if (op.op == Op::Select) { // also of sequences
     Val chosen = operand(op, operand(op, 0).i ? 1 : 2);
     result(op) = std::move(chosen);
     return;
   }
-  case Op::Cast:
-    if (isF32(op.result()))
-      result(op).f = isF32(op.operands[0]) ? operand(op, 0).f : static_cast<float>(operand(op, 0).i);
-    else
-      set(op, isF32(op.operands[0]) ? exactInt(operand(op, 0).f) : operand(op, 0).i);
-    return;
-  case Op::Exp:
-    result(op).f = exactExp(operand(op, 0).f);
-    return;
-  case Op::Log:
-    result(op).f = exactLog(operand(op, 0).f);
-    return;
-  case Op::Pow:
-    result(op).f = exactPow(operand(op, 0).f, operand(op, 1).f);
-    return;
-  case Op::Sqrt:
-    result(op).f = exactSqrt(operand(op, 0).f);
-    return;
-  case Op::Abs:
-    if (isF32(op.operands[0]))
-      result(op).f = exactAbs(operand(op, 0).f);
-    else
-      set(op, operand(op, 0).i < 0 ? integer(Op::Sub, 0, operand(op, 0).i) : operand(op, 0).i);
-    return;
-  case Op::Ratio: {
-    auto a = static_cast<float>(operand(op, 0).i);
-    auto b = static_cast<float>(operand(op, 1).i);
-    result(op).f = operand(op, 1).i == 0 ? 0.0f : a / b;
-    return;
-  }
-  case Op::Neg:
-    if (isF32(op.operands[0]))
-      result(op).f = -operand(op, 0).f;
-    else
-      set(op, integer(Op::Sub, 0, operand(op, 0).i));
-    return;
-  case Op::Eq:
-  case Op::Ne:
-  case Op::Lt:
-  case Op::Le:
-  case Op::Gt:
-  case Op::Ge:
-    if (program.module.type(op.operands[0]).kind == ir::Type::Seq)
-      return set(op, equal(operand(op, 0).seq, operand(op, 1).seq, program.module.type(op.operands[0]).elem) ==
-                         (op.op == Op::Eq));
-    return set(op, isF32(op.operands[0]) ? compare(op.op, operand(op, 0).f, operand(op, 1).f)
-                                         : compare(op.op, operand(op, 0).i, operand(op, 1).i));
-  default:
-    if (op.operands.size() != 2)
-      throw NotExecutable(fmt::format("`{}` is not a control operation", ir::mnemonic(op.op).str()));
-    if (isF32(op.operands[0]))
-      result(op).f = real(op.op, operand(op, 0).f, operand(op, 1).f);
-    else
-      set(op, integer(op.op, operand(op, 0).i, operand(op, 1).i));
-  }
+  if (program.module.type(op.operands.front()).kind == ir::Type::Seq) // `eq` and `ne`
+    return set(op, equal(operand(op, 0).seq, operand(op, 1).seq, program.module.type(op.operands[0]).elem) ==
+                       (op.op == Op::Eq));
+  llvm::SmallVector<ir::ScalarValue, 2> operands;
+  for (ir::Value v : op.operands)
+    operands.push_back({isF32(v), value(v).i, value(v).f});
+  const auto made = ir::valueOf(op.op, operands, isF32(op.result()));
+  if (!made)
+    throw NotExecutable(fmt::format("`{}` is not a control operation", ir::mnemonic(op.op).str()));
+  if (made->isReal)
+    result(op).f = made->f;
+  else
+    set(op, ir::wrapped(made->i));
 }
 
 /// Element or row `i` of a list.
@@ -241,16 +134,11 @@ void Control::sequence(const Operation &op) {
 /// following tokens, in this order.
 void Control::lookup(const Operation &op) {
   const std::vector<int32_t> s = operand(op, 0).seq;
-  const std::vector<std::string> &with = op.get<attr::with>();
   const ir::Type &type = program.module.type(op.result());
   const bool table = type.kind == ir::Type::Table;
-  const std::vector<int32_t> *from = nullptr;
-  int64_t ngram = op.get<attr::ngram>();
-  for (size_t i = 0; i < with.size(); ++i)
-    if (with[i] == "from")
-      from = &operand(op, 2 + i).seq;
-    else
-      ngram = std::min<int64_t>(ngram, operand(op, 2 + i).i);
+  const ir::Value of = ir::operandNamed(op, ir::Operand::From), bound = ir::operandNamed(op, ir::Operand::Ngram);
+  const std::vector<int32_t> *from = of ? &value(of).seq : nullptr;
+  const int64_t ngram = bound ? std::min<int64_t>(op.get<attr::ngram>(), value(bound).i) : op.get<attr::ngram>();
   int64_t width = std::max(operand(op, 1).i, 0);
   if (int64_t capacity = table ? type.inner : type.size; capacity > 0)
     width = std::min(width, capacity);
@@ -322,28 +210,29 @@ void Control::over(const Operation &op) {
 }
 
 void Control::fold(const Operation &op) {
-  const std::string &by = op.get<attr::by>();
+  using ir::By;
+  const By by = op.get<attr::by>();
   const auto [low, high] = range(op);
   const bool real = isF32(op.region().ops.back().operands[0]);
-  if (by == "all" || by == "any" || by == "find") {
+  if (by == By::All || by == By::Any || by == By::Find) {
     int32_t i = low;
-    while (i < high && bool(body(op, i).i) == (by == "all"))
+    while (i < high && bool(body(op, i).i) == (by == By::All))
       ++i;
     const bool found = i < high;
-    return set(op, by == "find" ? (found ? i : -1) : by == "all" ? !found : found);
+    return set(op, by == By::Find ? (found ? i : -1) : by == By::All ? !found : found);
   }
-  const bool place = by == "argmin" || by == "argmax";
+  const bool place = by == By::Argmin || by == By::Argmax;
   Val total, best;
   int32_t at = -1;
   int64_t bestRank = 0;
   for (int32_t i = low; i < high; ++i) {
     const Val &v = body(op, i);
-    if (by == "sum") {
+    if (by == By::Sum) {
       total.f = total.f + v.f;
-      total.i = integer(Op::Add, total.i, v.i);
+      total.i = ir::wrapped(int64_t(total.i) + v.i);
       continue;
     }
-    const int64_t rank = rankOf(v, real, by == "max" || by == "argmax");
+    const int64_t rank = rankOf(v, real, by == By::Max || by == By::Argmax);
     if (i != low && rank >= bestRank)
       continue;
     best = v;
@@ -352,7 +241,7 @@ void Control::fold(const Operation &op) {
   }
   if (place)
     return set(op, at);
-  const Val &taken = by == "sum" ? total : best;
+  const Val &taken = by == By::Sum ? total : best;
   if (real)
     result(op).f = taken.f;
   else
@@ -381,7 +270,7 @@ void Control::stored(const Operation &op) {
       break;
     case Op::SeqScan:
       sum.f = sum.f + v.f;
-      sum.i = integer(Op::Add, sum.i, v.i);
+      sum.i = ir::wrapped(int64_t(sum.i) + v.i);
       out.seq.push_back(wordOf(sum, real));
       break;
     default: {

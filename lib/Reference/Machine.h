@@ -15,7 +15,7 @@ namespace megalith::reference {
 
 enum class Fault : int32_t {
 #define FAULT(Enum, Code, Name, Text, Numbers) Enum = Code,
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
 };
 const char *faultName(Fault fault);
 

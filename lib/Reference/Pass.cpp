@@ -1,5 +1,6 @@
 #include "Machine.h"
 #include "megalith/IR/Calls.h"
+#include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cmath>
@@ -110,7 +111,7 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
 /// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
 /// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
 std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
-  const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != "draft";
+  const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != ir::KvUse::Draft;
   const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
@@ -128,7 +129,7 @@ void Machine::serve(Running &r) {
   r.call.served = true;
   progress = true;
   ++servedCalls;
-  if (r.call.op->get<ir::attr::kv>() != "draft")
+  if (r.call.op->get<ir::attr::kv>() != ir::KvUse::Draft)
     kv.len = kv.end;
   kv.drafts = kv.end - kv.len;
 }
@@ -177,7 +178,7 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
     if (lines == of.end())
       throw NotExecutable(fmt::format("the model has no result `{}`", input.result));
     const auto &logits = lines->second;
-    const bool isArgMax = input.with.reducer == "argmax" && input.result == "logits" && input.kept.empty();
+    const bool isArgMax = input.with.reducer == Reducer::ArgMax && input.result == "logits" && input.kept.empty();
     const std::vector<std::vector<float>> *kept = input.kept.empty() ? nullptr : &r.kept[input.kept];
     const std::vector<std::vector<float>> *minus = input.minus.empty() ? nullptr : &r.kept[input.minus];
     for (int64_t i = 0; i < rows; ++i) {
@@ -232,13 +233,13 @@ void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int6
   const std::vector<int32_t> &drafts = options.oracleDrafts[r.number];
   for (size_t k = 0; k < r.call.reducers.size(); ++k) {
     const ReducerInput &input = r.call.reducers[k];
-    if (input.with.reducer != "argmax" && input.with.reducer != "sample" && input.with.reducer != "top_k")
+    if (input.with.probs || ir::reducers()[size_t(input.with.reducer)].result != ir::Scalar::Token)
       continue;
     Val &result = r.call.results[k];
     const auto [from, to] = input.rowsRead(rows);
     // The best token of a kept row is said with it.
     const auto isKept = [&](int64_t row) {
-      return input.with.reducer == "argmax" && llvm::any_of(r.call.reducers, [&](const ReducerInput &other) {
+      return input.with.reducer == Reducer::ArgMax && llvm::any_of(r.call.reducers, [&](const ReducerInput &other) {
                const auto [first, last] = other.rowsRead(rows);
                return !other.keep.empty() && row >= first && row < last;
              });
@@ -271,8 +272,9 @@ std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row,
     values.pop_back();
   const std::string wrong = whyNotReduced(with, logits, values, errorOfLogits(logits, options.replayError));
   if (!wrong.empty())
-    out.mismatches.push_back(
-        {current.tick, static_cast<int32_t>(number), 0, 0, 0, fmt::format("`{}` is {}", with.reducer, wrong)});
+    out.mismatches.push_back({current.tick, static_cast<int32_t>(number), 0, 0, 0,
+                              fmt::format("`{}{}` is {}", ir::reducers()[size_t(with.reducer)].name.str(),
+                                          with.probs ? ".prob" : "", wrong)});
   return values;
 }
 
@@ -317,7 +319,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       parents[slot].push_back(kv.fed[place].parent);
     tables[slot] = {kv.first, &kv.pages, kv.len, &parents[slot]};
     const std::vector<bool> read = rowsRead(r, rows);
-    const uint32_t draft = r.call.op->get<ir::attr::kv>() == "draft" ? uint32_t(RowIsDraft) : 0;
+    const uint32_t draft = r.call.op->get<ir::attr::kv>() == ir::KvUse::Draft ? uint32_t(RowIsDraft) : 0;
     for (int64_t i = 0; i < rows; ++i) {
       const uint32_t flags = draft | (read[i] ? uint32_t(RowWantsLogits) : 0);
       const FedRow &fed = r.call.feed[i];

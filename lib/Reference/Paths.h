@@ -2,7 +2,7 @@
 #ifndef MEGALITH_LIB_REFERENCE_PATHS_H
 #define MEGALITH_LIB_REFERENCE_PATHS_H
 
-#include "megalith/IR/Row.h"
+#include "megalith/Contract/Row.h"
 #include <cstdint>
 #include <vector>
 

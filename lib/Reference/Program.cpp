@@ -58,7 +58,7 @@ void Program::readDeclarations() {
     inputIndex[inputs[i].name] = static_cast<int>(i);
   for (const Operation *op : module.all(Op::Field)) {
     fieldIndex[op->name] = static_cast<int>(fields.size());
-    const ir::Type type = *ir::declaredType(*op); // the verifier checked it
+    const ir::Type type = ir::declaredType(*op);
     fields.push_back({op->name, type, constantValue(op->get<attr::init>(), type), op->get<attr::logits>()});
   }
   for (const Operation *op : module.all(Op::State)) {
@@ -75,8 +75,8 @@ void Program::readDeclarations() {
   for (const Operation *op : module.all(Op::Pool)) {
     poolIndex[op->name] = static_cast<int>(pools.size());
     pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
-                     op->get<attr::watermark>(), op->get<attr::on_full>() == "wait", op->get<attr::rows_beyond>(),
-                     op->get<attr::reserve>()});
+                     op->get<attr::watermark>(), op->get<attr::on_full>() == ir::OnFull::Wait,
+                     op->get<attr::rows_beyond>(), op->get<attr::reserve>()});
     if (const Operation *model = module.find(Op::Model, op->name)) {
       pools.back().window = model->get<attr::kv_window>();
     }
@@ -97,7 +97,7 @@ void Program::readTick(const Operation &tick) {
       part.loop = op.get<attr::loop>();
     } else if (op.op == Op::Part) {
       part.state = state(op.get<attr::state>());
-      part.kind = op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
+      part.kind = op.get<attr::kind>() == ir::PartKind::Admit ? PartInfo::Admit : PartInfo::Slot;
       part.region = &op.region();
       part.limit = op.get<attr::limit>();
       part.order = ir::orderOf(op.region());

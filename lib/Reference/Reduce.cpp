@@ -167,21 +167,24 @@ std::vector<int32_t> megalith::tokensLeft(const RowReduction &with, std::span<co
 
 std::vector<int32_t> megalith::reduceRow(const RowReduction &with, std::span<const float> logits) {
   const RowMasses row(with, logits);
-  const std::string &name = with.reducer;
-  if (name == "argmax")
+  switch (with.reducer) {
+  case Reducer::ArgMax:
     return {static_cast<int32_t>(row.bestToken())};
-  if (name == "sample")
+  case Reducer::Sample:
     return draw(with, row, logits);
-  if (name == "max_prob")
+  case Reducer::MaxProb:
     return {bits(row.prob(row.bestToken()))};
-  if (name == "logsumexp")
+  case Reducer::LogSumExp:
     return {bits(row.logSum())};
-  if (name == "entropy")
+  case Reducer::Entropy:
     return {bits(row.entropyOf())};
-  if (name == "prob")
+  case Reducer::Prob:
     return {bits(row.prob(static_cast<u32>(with.token)))};
+  case Reducer::TopK:
+    break;
+  }
   std::vector<int32_t> tokens = row.first(with.n, [&](u32 i) { return keyOf(logits[i], i); });
-  if (name == "top_k.prob")
+  if (with.probs)
     for (int32_t &token : tokens)
       token = bits(row.prob(static_cast<u32>(token)));
   return tokens;
@@ -199,11 +202,12 @@ public:
         possibleFrom(loose.leastLogit() - 2 * error) {}
 
   std::string check(const std::vector<int32_t> &values) const {
-    const std::string &name = with.reducer;
-    if (name == "sample" || name == "argmax" || name == "top_k")
+    const Reducer reducer = with.reducer;
+    const bool top = reducer == Reducer::TopK;
+    if (reducer == Reducer::Sample || reducer == Reducer::ArgMax || (top && !with.probs))
       return checkTokens(values);
-    const size_t expected = name == "top_k.prob" ? reduceRow(with, logits).size() : 1;
-    if (values.size() != expected && name != "top_k.prob")
+    const size_t expected = top ? reduceRow(with, logits).size() : 1;
+    if (values.size() != expected && !top)
       return fmt::format("{} values, not {}", values.size(), expected);
     std::vector<u64> keys(logits.size());
     for (size_t i = 0; i < logits.size(); ++i)
@@ -211,10 +215,12 @@ public:
     std::sort(keys.begin(), keys.end(), std::greater<>());
     for (size_t i = 0; i < values.size(); ++i) {
       const float value = std::bit_cast<float>(values[i]);
-      const u32 token = name == "prob"         ? static_cast<u32>(with.token)
-                        : name == "top_k.prob" ? tokenOf(keys[std::min(i, keys.size() - 1)])
-                                               : own.bestToken();
-      const auto [low, high] = name == "logsumexp" ? sumRange() : name == "entropy" ? entropyRange() : probRange(token);
+      const u32 token = reducer == Reducer::Prob ? static_cast<u32>(with.token)
+                        : top                    ? tokenOf(keys[std::min(i, keys.size() - 1)])
+                                                 : own.bestToken();
+      const auto [low, high] = reducer == Reducer::LogSumExp ? sumRange()
+                               : reducer == Reducer::Entropy ? entropyRange()
+                                                             : probRange(token);
       if (!(value >= low && value <= high))
         return fmt::format("{:.9g}, which is not from {:.9g} to {:.9g}", value, low, high);
     }
@@ -241,7 +247,7 @@ private:
   std::string checkTokens(const std::vector<int32_t> &values) const {
     if (values.empty() || values.size() > static_cast<size_t>(with.n))
       return fmt::format("{} tokens", values.size());
-    const bool draws = with.reducer == "sample" && !own.isGreedyRow();
+    const bool draws = with.reducer == Reducer::Sample && !own.isGreedyRow();
     if (draws && !with.minus.empty())
       return checkRest(values);
     Noise noise(with);

@@ -231,7 +231,7 @@ void TensorModel::runOp(const Operation &op) {
 }
 
 Matrix TensorModel::embed(const Operation &op) {
-  const bool byPosition = op.get<attr::by>() == "position";
+  const bool byPosition = op.get<attr::by>() == ir::By::Position;
   int64_t columns = module.type(op.result()).size;
   Matrix out(static_cast<int64_t>(rows.size()), columns);
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -267,7 +267,7 @@ static float sumParts8(const float *x, int64_t columns) {
 }
 
 Matrix TensorModel::reduce(const Operation &op) {
-  const bool parts = op.op == Op::ReduceSum && op.get<attr::tree>() == "parts8";
+  const bool parts = op.op == Op::ReduceSum && op.get<attr::tree>() == ir::SumTree::Parts8;
   const Matrix &a = get(op.operands[0]);
   int64_t groups = op.get<attr::groups>();
   int64_t width = a.cols / groups;
@@ -288,7 +288,7 @@ const std::vector<TensorModel::Angles> &TensorModel::anglesOf() {
   const int64_t turned = model.get<attr::rope_turned>();
   RopeParams own;
   own.theta = model.get<attr::rope_theta>();
-  own.type = model.get<attr::rope_type>();
+  own.type = word(model.get<attr::rope_type>());
   own.factor = model.get<attr::rope_factor>();
   own.lowFreqFactor = model.get<attr::rope_low>();
   own.highFreqFactor = model.get<attr::rope_high>();

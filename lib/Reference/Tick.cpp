@@ -13,7 +13,7 @@ const char *reference::faultName(Fault fault) {
 #define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   case Fault::Enum:                                                                                                    \
     return Name;
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
   }
   return "";
 }
@@ -68,7 +68,7 @@ Running &Machine::add(int64_t number, const Request &input) {
   for (const ir::Operation *policy : program.module.all(ir::Op::Policy))
     for (const ir::Operation &state : policy->region().ops)
       if (state.op == ir::Op::PolicyState) {
-        bool real = state.get<ir::attr::type>() == "f32";
+        bool real = state.get<ir::attr::type>() == ir::Scalar::F32;
         r.policyState[policy->name + "." + state.name] =
             constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
       }
@@ -500,20 +500,9 @@ RunResult Machine::finish() {
   for (auto &[number, r] : requests) {
     RequestResult &result = r.result;
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()), r.tokens.end());
-    const RequestEnd end = endOf(r);
-    result.finish = end.finish;
-    result.state = end.state;
-    result.fault = end.fault;
-    TraceRequest &ended = out.trace.requests.emplace_back();
-    ended.id = r.input->id;
-    ended.tokens = result.tokens;
-    ended.finish = end.finish;
-    ended.state = end.state;
-    ended.fault = end.fault;
-    ended.faultState = end.faultState;
-    ended.place = end.place;
-    ended.faultDetail = end.faultDetail;
-    ended.sampling = r.input->sampling;
+    static_cast<RequestEnd &>(result) = endOf(r);
+    TraceRequest &ended =
+        out.trace.requests.emplace_back(TraceRequest{result, r.input->id, result.tokens, r.input->sampling});
     for (const Input &input : program.inputs)
       ended.inputs[input.name] = inputValue(input, *r.input);
     out.requests.push_back(std::move(result));

@@ -33,7 +33,7 @@ std::string megalith::faultDetail(std::string_view fault, const FaultNumbers &nu
 #define FAULT(Enum, Code, Name, Text, Numbers)                                                                         \
   if (fault == Name)                                                                                                   \
     return fmt::format(fmt::runtime(Numbers), numbers[0], numbers[1], numbers[2]);
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
   return "";
 }
 

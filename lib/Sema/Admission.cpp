@@ -1,15 +1,15 @@
 //===- Admission.cpp - who gets a slot first, and how many are looked at ----===//
-#include "Checker.h"
+#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::sema {
 
 /// Keys of an order, and requests that a stage looks at in a tick, at most.
-static constexpr size_t mostKeys = 4;
-static constexpr int64_t mostLooked = 1024;
+static constexpr size_t mostKeys = limits::orderKeys;
+static constexpr int64_t mostLooked = limits::looked;
 
 /// What a key reads must stay while the request waits: the key is compared with those of others at any time.
-bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
+bool Statements::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
   const auto wrong = [&](const std::string &what) {
     diags.report(Diag::OrderKey, key.loc, what, decl.name.text);
     diags.note(
@@ -32,7 +32,7 @@ bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
       return wrong("what changes while the request waits");
     }
   case Expr::FieldRead:
-    if (uses[&decl].assigned.count(key.name()))
+    if (ctx.uses[&decl].assigned.count(key.name()))
       return wrong("field `" + key.name() + "`, which the stage sets");
     return key.type.isScalar() || wrong("a sequence");
   case Expr::InputRead:
@@ -53,9 +53,9 @@ bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
   }
 }
 
-void Checker::checkAdmission(const ast::StageDecl &decl, CheckedStage &stage, Scope &scope) {
+void Statements::checkAdmission(const ast::StageDecl &decl, CheckedStage &stage, Scope &scope) {
   const auto seated = llvm::find_if(decl.on, [&](const ast::Name &on) {
-    const CheckedState *s = state(on.text);
+    const CheckedState *s = ctx.state(on.text);
     return s && s->slot;
   });
   const bool inSlot = seated != decl.on.end();
@@ -70,16 +70,16 @@ void Checker::checkAdmission(const ast::StageDecl &decl, CheckedStage &stage, Sc
                  decl.order.size());
   scope.noCalls = scope.noEffects = "`order`";
   for (const ast::ExprPtr &written : decl.order) {
-    ExprRef key = value(*written, scope);
+    ExprRef key = with(scope).value(*written);
     if (key && !key->type.is(Elem::F32))
-      key = as(key, Type::scalar(Elem::I32), "a key of `order`", "i32 or f32");
+      key = as(ctx, key, Type::scalar(Elem::I32), "a key of `order`", "i32 or f32");
     if (key && checkOrderKey(*key, decl))
       stage.order.push_back(key);
   }
   scope.noCalls = scope.noEffects = nullptr;
   if (!decl.limit)
     return;
-  stage.limit = constantInt(*decl.limit, "`limit`");
+  stage.limit = constantInt(ctx, *decl.limit, "`limit`");
   if (stage.limit && (*stage.limit < 1 || *stage.limit > mostLooked))
     diags.report(Diag::AdmissionRange, decl.limit->loc, "`limit`", mostLooked, *stage.limit);
 }

@@ -1,5 +1,6 @@
 //===- Assign.cpp - assignments of fields and locals ----------------------===//
-#include "Checker.h"
+#include "Notes.h"
+#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::sema {
@@ -9,14 +10,14 @@ static bool readsField(const Expr &e, const std::string &name) {
          llvm::any_of(e.args, [&](const ExprRef &arg) { return arg && readsField(*arg, name); });
 }
 
-void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
+void Statements::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
   SourceLoc loc = stmt.values[0]->loc;
   v = convert(adopt(v, f.type), f.type.elem);
   if (!v->type.sameShape(f.type) || v->type.elem != f.type.elem) {
     diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
-    noteNoTokens(*v, f.type.elem);
+    noteNoTokens(diags, *v, f.type.elem);
     if (v->type.seq == f.type.seq && v->type.table == f.type.table)
-      noteCast(v->type, f.type.elem, *stmt.values[0]);
+      noteCast(diags, v->type, f.type.elem, *stmt.values[0]);
     return;
   }
   const char *unit = f.type.elem == Elem::Token ? "token" : f.type.elem == Elem::Kept ? "row" : "element";
@@ -31,11 +32,11 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
                              "behind the last call, its length is followed",
                              f.name));
     else
-      noteBound(*v);
+      noteBound(ctx, *v);
     diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
                                    "declare it below `request:`"
                                  : "declared here");
-    if (looksAhead)
+    if (ctx.looksAhead)
       flowsTo(f.name, *v, scope);
     else
       scope.flows.erase(f.name);
@@ -45,20 +46,21 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
   into.push_back({.kind = Stmt::SetField, .name = f.name, .values = {v}, .loc = stmt.target.loc});
 }
 
-void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
+void Statements::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into,
+                                Scope &scope) {
   const std::string &text = stmt.target.text;
-  CheckedField *f = field(text);
+  CheckedField *f = ctx.field(text);
   if (v && v->type.elem == Elem::None && !f) { // its type is that of another value
     scope.flows[text] = {v->type, {}};
     into.push_back({.kind = Stmt::SetField, .name = text, .values = {v}, .loc = stmt.target.loc});
     return;
   }
   name.typed = true;
-  if (v && !hasRoom(v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc, v.get()))
+  if (v && !hasRoom(ctx, v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc, v.get()))
     v = nullptr;
   if (!v) {
     if (!f)
-      bad.insert(text);
+      ctx.bad.insert(text);
     return;
   }
   if (!f) {
@@ -68,8 +70,8 @@ void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, s
     fresh.init.elem = v->type.elem;
     fresh.inferred = true;
     fresh.loc = stmt.target.loc;
-    out.fields.push_back(fresh);
-    f = &out.fields.back();
+    ctx.out.fields.push_back(fresh);
+    f = &ctx.out.fields.back();
   }
   assignField(*f, stmt, v, into, scope);
 }
@@ -81,14 +83,8 @@ static bool isConstantList(const Expr &e) {
   return llvm::all_of(e.args, [](const ExprRef &item) { return item->kind == Expr::Const || isConstantList(*item); });
 }
 
-bool Checker::namesState(const ast::Expr &e) const {
-  if (e.kind == ast::Expr::Conditional)
-    return namesState(*e.args[0]) || (e.args.size() > 2 && e.args[2] && namesState(*e.args[2]));
-  return e.kind == ast::Expr::Path && llvm::any_of(out.states, [&](const CheckedState &s) { return s.name == e.text; });
-}
-
 /// Whether a name may be assigned here. False after a report, and where its declaration had an error.
-bool Checker::mayAssign(const ast::Stmt &stmt, Scope &scope) {
+bool Statements::mayAssign(const ast::Stmt &stmt, Scope &scope) {
   const auto &[name, loc] = stmt.target;
   const auto cannot = [&](const std::string &what) {
     diags.report(Diag::CannotAssign, loc, name, what);
@@ -98,18 +94,18 @@ bool Checker::mayAssign(const ast::Stmt &stmt, Scope &scope) {
     return cannot("an argument of `observe`");
   if (llvm::any_of(scope.binders, [&](const auto &binder) { return binder.first == name; }))
     return cannot("the variable of a `for` around it");
-  const auto it = declared.find(name);
-  const bool isField = it != declared.end() && it->second == "a field";
-  if (name == "goto" && it == declared.end() && namesState(*stmt.values[0])) {
+  const auto it = ctx.declared.find(name);
+  const bool isField = it != ctx.declared.end() && it->second == "a field";
+  if (name == "goto" && it == ctx.declared.end() && ctx.namesState(*stmt.values[0])) {
     diags.report(Diag::EffectNotAllowed, loc, "`goto`", "a list of statements");
     diags.note("a stage has one `goto:`, below its `do:`, with conditions: `goto: A if c else B`");
     return false;
   }
-  if (bad.count(name) && !isField && !inferred.count(name)) { // its declaration had an error
-    check(*stmt.values[0], scope);
+  if (ctx.bad.count(name) && !isField && !ctx.inferred.count(name)) { // its declaration had an error
+    with(scope).check(*stmt.values[0]);
     return false;
   }
-  if (it != declared.end() && (!isField || scope.kind == Scope::Policy))
+  if (it != ctx.declared.end() && (!isField || scope.kind == Scope::Policy))
     return cannot(it->second);
   if (!reservedWord(name))
     return true;
@@ -117,46 +113,46 @@ bool Checker::mayAssign(const ast::Stmt &stmt, Scope &scope) {
     cannot("a predefined name");
   else
     diags.report(Diag::ReservedName, loc, name, "a local");
-  unknown.insert(name); // its uses stay silent
-  check(*stmt.values[0], scope);
+  ctx.unknown.insert(name); // its uses stay silent
+  with(scope).check(*stmt.values[0]);
   return false;
 }
 
-void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+void Statements::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
   const std::string &name = stmt.target.text;
   const ast::Expr &e = *stmt.values[0];
   if (!oneValue(stmt))
     return;
   for (const CheckedField &f : scope.kind == Scope::Policy ? scope.policy->state : std::vector<CheckedField>())
     if (f.name == name) {
-      if (ExprRef v = expect(e, f.type.elem, fmt::format("the value of `{}`", name), scope))
+      if (ExprRef v = with(scope).expect(e, f.type.elem, fmt::format("the value of `{}`", name)))
         into.push_back({.kind = Stmt::SetPolicyState, .name = name, .values = {v}, .loc = stmt.target.loc});
       return;
     }
   if (!mayAssign(stmt, scope))
     return;
 
-  const bool isField = declared.count(name); // all else is no target
-  if (CheckedField *f = isField ? field(name) : nullptr; f && f->type.elem == Elem::Kept)
+  const bool isField = ctx.declared.count(name); // all else is no target
+  if (CheckedField *f = isField ? ctx.field(name) : nullptr; f && f->type.elem == Elem::Kept)
     return assignKept(*f, stmt, into, scope);
-  ExprRef v = check(e, scope);
+  ExprRef v = with(scope).check(e);
   if (v && v->type.elem == Elem::Kept)
-    v = value(e, scope); // an error
-  const auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
-  const bool stored = isField || inferredField != inferred.end();
+    v = with(scope).value(e); // an error
+  const auto inferredField = scope.kind == Scope::Stage ? ctx.inferred.find(name) : ctx.inferred.end();
+  const bool stored = isField || inferredField != ctx.inferred.end();
   if (v && v->type.elem == Elem::Logits) {
     const bool none = v->kind == Expr::ModelCall && v->as<Call>().keepNone;
-    if (none || stored || changing.count(&stmt)) {
-      diags.report(none ? Diag::KeepNoneReduced : Diag::LogitsUse, v->loc);
+    if (none || stored || ctx.changing.count(&stmt)) {
+      diags.report(AnyDiag{none ? Diag::KeepNoneReduced : Diag::LogitsUse}, v->loc);
       v = nullptr;
     }
   }
-  if (v && v->kind == Expr::TopParts && (stored || changing.count(&stmt)))
-    v = value(e, scope); // an error: it can only be named
+  if (v && v->kind == Expr::TopParts && (stored || ctx.changing.count(&stmt)))
+    v = with(scope).value(e); // an error: it can only be named
   if (stored)
     scope.locally->changes.push_back("." + name);
   if (isField) {
-    CheckedField *f = field(name);
+    CheckedField *f = ctx.field(name);
     if (v && f)
       assignField(*f, stmt, v, into, scope);
     return;
@@ -177,7 +173,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
 }
 
 /// What a local stands for that is assigned here. It is number `index`.
-Binding Checker::bind(const ast::Stmt &stmt, const ExprRef &v, int index, std::vector<Stmt> &into, Scope &scope) {
+Binding Statements::bind(const ast::Stmt &stmt, const ExprRef &v, int index, std::vector<Stmt> &into, Scope &scope) {
   const auto &[name, loc] = stmt.target;
   const auto set = [&, loc = loc](const std::string &text, int at, const ExprRef &to) {
     into.push_back({.kind = Stmt::SetLocal, .name = text, .index = at, .values = {to}, .loc = loc});
@@ -193,9 +189,9 @@ Binding Checker::bind(const ast::Stmt &stmt, const ExprRef &v, int index, std::v
       run(v);
     return Alias{v};
   }
-  if (changing.count(&stmt)) {
+  if (ctx.changing.count(&stmt)) {
     const std::string fresh = newVariable(name, scope);
-    variables[fresh] = {Type::sequence(0, Elem::None), loc, name};
+    ctx.variables[fresh] = {Type::sequence(0, Elem::None), loc, name};
     changeLocal(fresh, stmt, v, into, scope);
     return scope.flows.count(fresh) ? Binding(InField{fresh}) : Broken();
   }

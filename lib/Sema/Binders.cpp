@@ -1,16 +1,16 @@
 //===- Binders.cpp - what goes through a range ----------------------------===//
-#include "Builtins.h"
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include <algorithm>
 
 namespace megalith::sema {
 
-bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
-                         ExprRef &high, int64_t &most) {
+bool Expressions::checkRange(const ast::Expr &range, const std::string &what, Scope &inner, ExprRef &low, ExprRef &high,
+                             int64_t &most) {
   Scope bounds = scope;
   bounds.noCalls = bounds.noEffects = "a range";
-  low = expect(*range.args[0], Elem::I32, "the range of " + what, bounds);
-  high = expect(*range.args[1], Elem::I32, "the range of " + what, bounds);
+  low = with(bounds).expect(*range.args[0], Elem::I32, "the range of " + what);
+  high = with(bounds).expect(*range.args[1], Elem::I32, "the range of " + what);
   if (!low || !high)
     return false;
   most = mostBetween(*low, *high);
@@ -20,7 +20,7 @@ bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope 
   return false;
 }
 
-ExprRef Checker::checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope) {
+ExprRef Expressions::checkBinder(const Builtin &f, const ast::Expr &e) {
   const llvm::StringRef takes = f.binds() ? f.text : "i in a..b, value";
   if (!e.binder || e.args.size() != takes.count(", ") + (f.id == Function::Sort ? 0 : 1) || !e.named.empty()) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, fmt::format("`{}`", takes.str()),
@@ -29,7 +29,7 @@ ExprRef Checker::checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope)
     if (!e.binder && chosen)
       diags.note("a choice in front of `..` stands in parentheses: `i in (a if c else b)..n`");
     else if (!e.binder && !e.args.empty() && f.id != Function::Map)
-      noteRange(e.text, *e.args[0]);
+      noteRange(diags, e.text, *e.args[0]);
     return nullptr;
   }
   const auto &[name, loc] = *e.binder;
@@ -41,27 +41,27 @@ ExprRef Checker::checkBinder(const Builtin &f, const ast::Expr &e, Scope &scope)
   inner.noCalls = inner.noEffects = f.quoted;
   ExprRef low, high;
   int64_t most = 0;
-  const bool bounded = checkRange(*e.args[0], f.quoted, scope, inner, low, high, most);
+  const bool bounded = checkRange(*e.args[0], f.quoted, inner, low, high, most);
   Range index{0, INT32_MAX};
   if (low && high)
     index = {low->range.lo, std::max(low->range.lo, high->range.hi - 1)};
-  if (scope.locals.count(name) || declared.count(name)) {
-    diags.report(Diag::DuplicateName, loc, name, declared.count(name) ? declared[name] : "a local");
+  if (scope.locals.count(name) || ctx.declared.count(name)) {
+    diags.report(Diag::DuplicateName, loc, name, ctx.declared.count(name) ? ctx.declared[name] : "a local");
     return nullptr;
   }
   auto v = make(Expr::Over, Type::scalar(Elem::I32), e.loc, {low, high},
                 Through{f.id, {static_cast<int>(inner.binders.size()), name}, most}, index);
   inner.binders.emplace_back(name, index);
-  ExprRef done = checkOver(v, e, scope, inner, most);
+  ExprRef done = checkOver(v, e, inner, most);
   return bounded ? done : nullptr;
 }
 
 /// `v` has its range, in args and `range`; it gets what is computed for each of it.
-ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most) {
+ExprRef Expressions::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &inner, int64_t most) {
   const Function f = v->as<Through>().function;
   const Range index = v->range;
   const auto number = [&](const ast::Expr &of) -> ExprRef {
-    ExprRef n = value(of, inner);
+    ExprRef n = with(inner).value(of);
     if (!n || n->type.is(Elem::I32) || n->type.is(Elem::F32))
       return n;
     diags.report(Diag::TypeMismatch, n->loc, fmt::format("the value of `{}`", e.text), "i32 or f32", n->type.str());
@@ -69,7 +69,7 @@ ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &s
   };
   const auto made = [&](Type type) -> ExprRef {
     v->type = type;
-    return hasRoom(type, fmt::format("what `{}` makes", e.text), e.loc, v->args[1].get()) ? v : nullptr;
+    return hasRoom(ctx, type, fmt::format("what `{}` makes", e.text), e.loc, v->args[1].get()) ? v : nullptr;
   };
   // Of an empty range there is none.
   const Range places{std::min<int64_t>(-1, index.lo), index.hi};
@@ -79,7 +79,7 @@ ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &s
   case Function::All:
   case Function::Any:
   case Function::Find: {
-    ExprRef condition = expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text), inner);
+    ExprRef condition = with(inner).expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text));
     if (!condition)
       return nullptr;
     v->args.push_back(condition);
@@ -91,7 +91,7 @@ ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &s
     return v;
   }
   case Function::Map: {
-    ExprRef item = value(*e.args[1], inner);
+    ExprRef item = with(inner).value(*e.args[1]);
     if (!item)
       return nullptr;
     if (item->type.table || item->type.capacity >= Unbounded) {
@@ -106,17 +106,17 @@ ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &s
   }
   case Function::Top: {
     ExprRef by = number(*e.args[1]);
-    ExprRef k = expect(*e.args[2], Elem::I32, "argument `k` of `top`", scope);
+    ExprRef k = expect(*e.args[2], Elem::I32, "argument `k` of `top`");
     if (!by || !k)
       return nullptr;
     v->args.push_back(by);
     v->args.push_back(k);
-    return hasRoom(Type::sequence(most), "the range of `top`", e.loc)
+    return hasRoom(ctx, Type::sequence(most), "the range of `top`", e.loc)
                ? made(Type::sequence(std::max<int64_t>(0, std::min(most, k->range.hi)), Elem::I32))
                : nullptr;
   }
   case Function::Sort: {
-    constexpr size_t mostKeys = 8;
+    constexpr size_t mostKeys = limits::sortKeys;
     const bool list = e.args[1]->kind == ast::Expr::List;
     std::vector<const ast::Expr *> keys;
     if (list)
@@ -158,9 +158,9 @@ ExprRef Checker::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &s
 
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
 /// more for what goes beyond them, and all of a stage together not very many.
-bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
-  constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
-  const int64_t limit = mostPositions() + beyond;
+bool Expressions::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
+  constexpr int64_t beyond = limits::roundsBeyond, together = limits::roundsTogether;
+  const int64_t limit = ctx.mostPositions() + beyond;
   const bool nested = inner.rounds > 1;
   const auto tooMany = [&](const std::string &which, const std::string &rounds, int64_t allowed) {
     diags.report(Diag::RangeBound, loc, which, rounds, allowed);
@@ -169,7 +169,7 @@ bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, S
   if (most > limit) {
     tooMany(what, most < INT32_MAX ? std::to_string(most) : "any number of", limit);
     if (of)
-      noteBound(*of);
+      noteBound(ctx, *of);
     return false;
   }
   const int64_t rounds = inner.rounds * std::max<int64_t>(1, most);

@@ -4,7 +4,7 @@
 // is followed through the stage (`Scope::flows`): `[]` is short, and `s: s + [x]` in a loop of at most n rounds makes
 // it longer by n at most. A loop is looked at ahead for that, without its messages.
 //===----------------------------------------------------------------------===//
-#include "Checker.h"
+#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::sema {
@@ -60,11 +60,11 @@ static void assignedIn(const std::vector<ast::Stmt> &body, std::set<std::string>
   }
 }
 
-std::string Checker::newVariable(const std::string &name, const Scope &scope) {
+std::string Statements::newVariable(const std::string &name, const Scope &scope) {
   const std::string base = scope.stage->name + "." + name;
   std::string fresh = base;
   const auto taken = [&] {
-    return variables.count(fresh) || llvm::any_of(out.policies, [&](const CheckedPolicy &p) {
+    return ctx.variables.count(fresh) || llvm::any_of(ctx.out.policies, [&](const CheckedPolicy &p) {
              return llvm::any_of(p.state, [&](const CheckedField &f) { return p.name + "." + f.name == fresh; });
            });
   };
@@ -74,7 +74,7 @@ std::string Checker::newVariable(const std::string &name, const Scope &scope) {
 }
 
 /// Notes what a name can be from here on.
-void Checker::flowsTo(const std::string &name, const Expr &value, Scope &scope) {
+void Statements::flowsTo(const std::string &name, const Expr &value, Scope &scope) {
   const Flow flow{value.type, value.range};
   scope.flows[name] = flow;
   if (scope.assigned)
@@ -82,15 +82,15 @@ void Checker::flowsTo(const std::string &name, const Expr &value, Scope &scope) 
 }
 
 /// A new value of a local that is kept in the field `name`.
-void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into,
-                          Scope &scope) {
-  Variable &variable = variables.at(name);
+void Statements::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into,
+                             Scope &scope) {
+  Variable &variable = ctx.variables.at(name);
   if (v && variable.type.elem != Elem::None)
-    v = as(v, variable.type, fmt::format("the value of `{}`", variable.name),
+    v = as(ctx, v, variable.type, fmt::format("the value of `{}`", variable.name),
            elemName(variable.type.elem) + (variable.type.table ? "[, ]"
                                            : variable.type.seq ? "[]"
                                                                : ""));
-  if (!v || !hasRoom(v->type, fmt::format("`{}`", variable.name), stmt.target.loc, v.get()))
+  if (!v || !hasRoom(ctx, v->type, fmt::format("`{}`", variable.name), stmt.target.loc, v.get()))
     return;
   if (v->type.elem == Elem::None)
     v = adopt(v, variable.type);
@@ -100,8 +100,8 @@ void Checker::changeLocal(const std::string &name, const ast::Stmt &stmt, ExprRe
   into.push_back({.kind = Stmt::SetField, .name = name, .values = {v}, .loc = stmt.target.loc});
 }
 
-void Checker::declareVariables(CheckedStage &stage) {
-  for (auto &[name, variable] : variables) {
+void Statements::declareVariables(CheckedStage &stage) {
+  for (auto &[name, variable] : ctx.variables) {
     if (name.rfind(stage.name + ".", 0) != 0)
       continue;
     CheckedField f;
@@ -112,12 +112,12 @@ void Checker::declareVariables(CheckedStage &stage) {
     f.init.elem = f.type.elem;
     f.inferred = f.local = true;
     f.loc = variable.loc;
-    out.fields.push_back(std::move(f));
+    ctx.out.fields.push_back(std::move(f));
   }
 }
 
-void Checker::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  ExprRef c = expect(*stmt.values[0], Elem::Bool, "the condition of `if`", scope);
+void Statements::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  ExprRef c = with(scope).expect(*stmt.values[0], Elem::Bool, "the condition of `if`");
   Stmt s;
   s.kind = Stmt::If;
   s.loc = stmt.loc;
@@ -139,25 +139,26 @@ void Checker::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &sco
   into.push_back(std::move(s));
 }
 
-Flows Checker::flowsBehind(const ast::Stmt &stmt, Scope inner) const {
+Flows Statements::flowsBehind(const ast::Stmt &stmt, Scope inner) const {
   Diagnostics unheard(diags.sources());
-  Checker ahead(*this, unheard);
+  Context known(ctx, unheard);
+  Statements ahead(known);
   Locals locals = *inner.locally;
   inner.locally = &locals;
   std::vector<Stmt> unused;
   if (stmt.kind == ast::Stmt::While)
-    if (Scope test = inner; ExprRef c = ahead.check(*stmt.values[0], test))
+    if (Scope test = inner; ExprRef c = Expressions(known, test).check(*stmt.values[0]))
       refine(*c, true, inner);
   ahead.checkBlock(stmt.body, unused, inner);
   return inner.flows;
 }
 
 /// Notes why a name that a loop changes can be more than it was in front of it.
-void Checker::noteGrowth(const std::string &name, const Flow &first, const Flow &head, int64_t rounds,
-                         const ast::Stmt &stmt) {
+void Statements::noteGrowth(const std::string &name, const Flow &first, const Flow &head, int64_t rounds,
+                            const ast::Stmt &stmt) {
   // The last place that assigns it in the loop.
-  const auto variable = variables.find(name);
-  const std::string shown = variable == variables.end() ? name : variable->second.name;
+  const auto variable = ctx.variables.find(name);
+  const std::string shown = variable == ctx.variables.end() ? name : variable->second.name;
   SourceLoc loc = stmt.loc;
   const auto find = [&](const auto &self, const std::vector<ast::Stmt> &body) -> void {
     for (const ast::Stmt &s : body) {
@@ -182,7 +183,7 @@ void Checker::noteGrowth(const std::string &name, const Flow &first, const Flow 
                        more / (rounds - 1), often);
   else
     text = fmt::format("`{}` becomes longer here, and {}; cut what is assigned, as in `(...)[:N]`", shown, often);
-  growths[name] = {loc, text};
+  ctx.growths[name] = {loc, text};
 }
 
 /// The least of what a round assigns to a name that is at least `flow`; where there is none, `otherwise`.
@@ -202,7 +203,7 @@ static Flow threshold(const Flow &flow, const std::vector<Flow> &assigned, const
 }
 
 /// Sets what is known at the beginning of each round.
-void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner) {
+void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner) {
   std::set<std::string> names, changed;
   assignedIn(stmt.body, names);
   for (const std::string &name : names) {
@@ -220,7 +221,7 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
   std::map<std::string, std::vector<Flow>> assigned;
   bool tooMany = false;
   const auto round = [&](const Flows &head) {
-    if (--*roundsAhead < 0) // loops in loops of which each is looked at many times
+    if (--*ctx.roundsAhead < 0) // loops in loops of which each is looked at many times
       tooMany = true;
     if (tooMany)
       return head;
@@ -313,8 +314,8 @@ void Checker::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Sco
   inner.assigned = scope.assigned;
 }
 
-void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  constexpr unsigned mostLoops = 4; // in each other
+void Statements::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  constexpr unsigned mostLoops = limits::loops; // in each other
   const bool isFor = stmt.kind == ast::Stmt::For;
   const char *word = isFor ? "`for`" : "`while`";
   if (scope.kind == Scope::Policy) {
@@ -337,14 +338,15 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
   bool failed = false;
   if (isFor) {
     ExprRef low, high;
-    failed = !checkRange(*stmt.values[0], word, scope, inner, low, high, most);
+    failed = !with(scope).checkRange(*stmt.values[0], word, inner, low, high, most);
     const std::string &name = stmt.target.text;
     if (reservedWord(name)) {
       diags.report(Diag::ReservedName, stmt.target.loc, name, "a loop variable");
       return;
     }
-    if (scope.locals.count(name) || declared.count(name)) {
-      diags.report(Diag::DuplicateName, stmt.target.loc, name, declared.count(name) ? declared[name] : "a local");
+    if (scope.locals.count(name) || ctx.declared.count(name)) {
+      diags.report(Diag::DuplicateName, stmt.target.loc, name,
+                   ctx.declared.count(name) ? ctx.declared[name] : "a local");
       return;
     }
     s.name = name;
@@ -354,23 +356,23 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
     inner.binders.emplace_back(name,
                                known ? Range{low->range.lo, std::max(low->range.lo, high->range.hi - 1)} : Range());
   } else {
-    ExprRef n = expect(*stmt.values[1], Elem::I32, "`bound` of `while`", scope);
-    const auto bound = n ? constant(*n, "`bound` of `while`") : std::nullopt;
+    ExprRef n = with(scope).expect(*stmt.values[1], Elem::I32, "`bound` of `while`");
+    const auto bound = n ? constant(ctx, *n, "`bound` of `while`") : std::nullopt;
     failed = !bound;
     if (bound && bound->intValue < 1) {
       diags.report(Diag::BadArgument, n->loc, "bound", "while", fmt::format("at least 1, is {}", bound->intValue));
       failed = true;
     }
     s.bound = most = bound ? std::max<int64_t>(1, bound->intValue) : 1;
-    failed |= !checkRounds(inner, most, word, stmt.values[1]->loc);
+    failed |= !with(scope).checkRounds(inner, most, word, stmt.values[1]->loc);
   }
-  if (!looksAhead && scope.loops == 0)
-    *roundsAhead = 4000; // of loops in each other, together
+  if (!ctx.looksAhead && scope.loops == 0)
+    *ctx.roundsAhead = 4000; // of loops in each other, together
   enterLoop(stmt, std::max<int64_t>(1, most), scope, inner);
   if (!isFor) {
     Scope test = inner;
     test.noEffects = "the condition of `while`";
-    s.values = {expect(*stmt.values[0], Elem::Bool, "the condition of `while`", test)};
+    s.values = {with(test).expect(*stmt.values[0], Elem::Bool, "the condition of `while`")};
     failed |= !s.values[0];
     if (s.values[0])
       refine(*s.values[0], true, inner);

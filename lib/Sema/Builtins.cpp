@@ -1,6 +1,6 @@
 //===- Builtins.cpp - signatures, and what calls have for them ------------===//
-#include "Builtins.h"
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -9,7 +9,7 @@ namespace megalith::sema {
 static std::vector<Builtin> parsed() {
   std::vector<Builtin> list = {
 #define FUNCTION(Id, Name, Where, Operation, Params, Result, Text)                                                     \
-  {Function::Id, Name, "`" Name "`", Builtin::Where, Params, Result},
+  {Function::Id, Name, "`" Name "`", Builtin::Where, ir::Op::Operation, Params, Result},
 #include "megalith/Sema/Builtins.def"
   };
   for (Builtin &f : list) {
@@ -65,7 +65,7 @@ ExprRef Arguments::valueOf(llvm::StringRef name) const {
 }
 
 /// Whether a constant, or a value here, may use it at all.
-bool Checker::mayCall(const Builtin &f, const ast::Expr &e, const Scope &scope) {
+bool Expressions::mayCall(const Builtin &f, const ast::Expr &e) {
   const bool constant = scope.kind == Scope::Params;
   if (f.where == Builtin::Effect && (scope.noEffects || constant))
     diags.report(Diag::EffectNotAllowed, e.loc, f.quoted, scope.noEffects ? scope.noEffects : "a constant");
@@ -77,7 +77,7 @@ bool Checker::mayCall(const Builtin &f, const ast::Expr &e, const Scope &scope) 
 }
 
 /// Finds what stands for each parameter. False after a report.
-bool Checker::match(Arguments &args) {
+bool Expressions::match(Arguments &args) {
   const auto &[f, e] = std::tie(args.of, args.call);
   const size_t given = e.args.size() + e.named.size();
   bool good = f.variadic || given <= f.params.size();
@@ -108,12 +108,12 @@ bool Checker::match(Arguments &args) {
     return true;
   diags.report(Diag::ArgumentCount, e.loc, e.text, f.count(), given);
   if ((f.id == Function::Min || f.id == Function::Max) && e.args.size() == 1)
-    noteRange(e.text, *e.args[0]);
+    noteRange(diags, e.text, *e.args[0]);
   return false;
 }
 
 /// Checks what is given for each parameter that has a type. False after a report.
-bool Checker::take(Arguments &args, Scope &scope) {
+bool Expressions::take(Arguments &args) {
   bool good = true;
   args.values.resize(args.of.params.size());
   for (size_t i = 0; i < args.of.params.size(); ++i) {
@@ -124,17 +124,16 @@ bool Checker::take(Arguments &args, Scope &scope) {
     args.values[i] = taken(*args.written[i], p, args,
                            !unnamed                  ? fmt::format("argument `{}` of {}", p.name, args.of.quoted)
                            : args.of.required() == 1 ? fmt::format("the argument of {}", args.of.quoted)
-                                                     : fmt::format("the first argument of {}", args.of.quoted),
-                           scope);
+                                                     : fmt::format("the first argument of {}", args.of.quoted));
     good &= args.values[i] != nullptr;
   }
   return good;
 }
 
-ExprRef Checker::taken(const ast::Expr &e, const Parameter &p, Arguments &args, const std::string &what, Scope &scope) {
+ExprRef Expressions::taken(const ast::Expr &e, const Parameter &p, Arguments &args, const std::string &what) {
   if (const auto [least, most] = p.type.split(".."); !most.empty()) {
-    const ExprRef n = expect(e, Elem::I32, what, scope);
-    const auto c = n ? constant(*n, what) : std::nullopt;
+    const ExprRef n = expect(e, Elem::I32, what);
+    const auto c = n ? constant(ctx, *n, what) : std::nullopt;
     if (!c)
       return nullptr;
     args.count = c->intValue;
@@ -145,7 +144,7 @@ ExprRef Checker::taken(const ast::Expr &e, const Parameter &p, Arguments &args, 
     return nullptr;
   }
   if (p.type == "number") {
-    const ExprRef v = value(e, scope);
+    const ExprRef v = value(e);
     if (!v || v->type.is(Elem::I32) || v->type.is(Elem::F32))
       return v;
     diags.report(Diag::TypeMismatch, e.loc, what, "i32 or f32", v->type.str());
@@ -155,8 +154,8 @@ ExprRef Checker::taken(const ast::Expr &e, const Parameter &p, Arguments &args, 
   const bool table = name.consume_back("[,]"), seq = name.consume_back("[]");
   const Elem elem = *elemNamed(name);
   if (!table && !seq)
-    return expect(e, elem, what, scope);
-  return as(value(e, scope), table ? Type::tableOf(0, 0, elem) : Type::sequence(0, elem), what,
+    return expect(e, elem, what);
+  return as(ctx, value(e), table ? Type::tableOf(0, 0, elem) : Type::sequence(0, elem), what,
             fmt::format("a {} of {}", table ? "table" : "sequence", elem == Elem::Token ? "tokens" : elemName(elem)));
 }
 

@@ -4,6 +4,7 @@
 
 #include "megalith/Sema/Typed.h"
 #include "megalith/Syntax/Ast.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace megalith::sema {
@@ -21,6 +22,7 @@ struct Builtin {
   llvm::StringRef name;
   const char *quoted;
   Where where;
+  ir::Op op;
   llvm::StringRef text, result;
   std::vector<Parameter> params = {};
   bool variadic = false;

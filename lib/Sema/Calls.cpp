@@ -1,6 +1,6 @@
 //===- Calls.cpp - model calls and `append` -------------------------------===//
-#include "Builtins.h"
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -21,8 +21,8 @@ template <class Good> static const Expr *wrongConstant(const Expr &e, Good good)
   return nullptr;
 }
 
-ExprRef Checker::checkAppend(Arguments &args, Scope &scope) {
-  ExprRef s = convert(value(*args.written[0], scope), Elem::Token);
+ExprRef Expressions::checkAppend(Arguments &args) {
+  ExprRef s = convert(value(*args.written[0]), Elem::Token);
   if (!s)
     return nullptr;
   if (s->type.is(Elem::Token))
@@ -30,12 +30,11 @@ ExprRef Checker::checkAppend(Arguments &args, Scope &scope) {
   if (!s->type.isSequence(Elem::Token)) {
     diags.report(Diag::TypeMismatch, args.written[0]->loc, "the argument of `append`",
                  "a token or a sequence of tokens", s->type.str());
-    noteNoTokens(*s, Elem::Token);
+    noteNoTokens(diags, *s, Elem::Token);
     return nullptr;
   }
-  const auto first =
-      llvm::find_if(facts, [&](const ModelFacts &f) { return !in.pools.empty() && f.name == in.pools[0].name.text; });
-  const int64_t vocab = first == facts.end() ? 0 : first->vocab;
+  const ModelFacts *first = ctx.in.pools.empty() ? nullptr : ctx.model(ctx.in.pools[0].name.text);
+  const int64_t vocab = first ? first->vocab : 0;
   if (const Expr *wrong =
           wrongConstant(*s, [&](int64_t token) { return token >= 0 && (vocab == 0 || token < vocab); })) {
     diags.report(Diag::AppendToken, wrong->loc, wrong->as<Number>().intValue,
@@ -46,8 +45,8 @@ ExprRef Checker::checkAppend(Arguments &args, Scope &scope) {
   if (scope.locally)
     scope.locally->changes.push_back("tokens");
   auto v = make(Expr::Append, Type::scalar(Elem::I32), args.call.loc, {s}, {},
-                {0, std::min(s->type.capacity, mostPositions())});
-  if (!take(args, scope))
+                {0, std::min(s->type.capacity, ctx.mostPositions())});
+  if (!take(args))
     return nullptr;
   if (const ExprRef stop = args.valueOf("stop")) {
     if (stop->type.capacity >= Unbounded) {
@@ -60,7 +59,7 @@ ExprRef Checker::checkAppend(Arguments &args, Scope &scope) {
 }
 
 /// What the rows of a call hang on, or what they see: `given`, of these names.
-bool Checker::checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given) {
+bool Expressions::checkFreeRows(Call &call, const std::vector<const ast::Name *> &names, std::vector<ExprRef> &given) {
   if (names.empty())
     return true;
   const ast::Name &name = *names[0];
@@ -81,7 +80,7 @@ bool Checker::checkFreeRows(Call &call, const std::vector<const ast::Name *> &na
     return false;
   }
   const bool alike = name.text == "visible" && given[0]->type.isScalar();
-  const ExprRef v = as(given[0], alike ? Type::scalar(Elem::I32) : Type::sequence(0, Elem::I32), what,
+  const ExprRef v = as(ctx, given[0], alike ? Type::scalar(Elem::I32) : Type::sequence(0, Elem::I32), what,
                        name.text == "visible" ? "i32, or a sequence of i32" : "a sequence of i32");
   if (!v)
     return false;
@@ -100,16 +99,16 @@ bool Checker::checkFreeRows(Call &call, const std::vector<const ast::Name *> &na
   return true;
 }
 
-ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
+ExprRef Expressions::checkModelCall(const ast::Expr &e) {
   std::string what = fmt::format("a call of `{}`", e.text);
-  used.insert(e.text);
+  ctx.used.insert(e.text);
   if (scope.noCalls || scope.kind != Scope::Stage) {
     diags.report(Diag::EffectNotAllowed, e.loc, what, scope.noCalls ? scope.noCalls : "a constant");
     if (scope.kind == Scope::Stage)
-      noteNoCall(e.text, scope.noCalls);
+      noteNoCall(diags, e.text, scope.noCalls);
     return nullptr;
   }
-  if (!needsSlot(what, e.loc, scope))
+  if (!ctx.needsSlot(what, e.loc, scope))
     return nullptr;
   if (e.args.size() != 1) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments", e.args.size());
@@ -125,8 +124,8 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   for (const auto &[name, arg] : e.named) {
     if (name.text == "chunk" || name.text == "most") {
       const std::string which = fmt::format("argument `{}`", name.text);
-      ExprRef n = expect(*arg, Elem::I32, which, scope);
-      auto c = n ? constant(*n, which) : std::nullopt;
+      ExprRef n = expect(*arg, Elem::I32, which);
+      auto c = n ? constant(ctx, *n, which) : std::nullopt;
       failed |= !c || c->intValue < 1;
       if (c && c->intValue < 1)
         diags.report(Diag::BadArgument, arg->loc, name.text, e.text, fmt::format("at least 1, is {}", c->intValue));
@@ -147,7 +146,7 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       call.draft = word(*arg) == "draft";
     } else if (name.text == "parents" || name.text == "visible") {
       free.push_back(&name);
-      rows.push_back(value(*arg, scope));
+      rows.push_back(value(*arg));
       failed |= !rows.back();
     } else if (name.text == "pages" || name.text == "positions") {
       diags.report(Diag::Unsupported, name.loc, fmt::format("`{}=` of a call", name.text),
@@ -159,8 +158,8 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       failed = true;
     }
   }
-  ExprRef fed = value(*e.args[0], scope);
-  fed = as(fed, Type::sequence(0), fmt::format("what `{}` is fed", e.text), "a sequence such as `[x]`");
+  ExprRef fed = value(*e.args[0]);
+  fed = as(ctx, fed, Type::sequence(0), fmt::format("what `{}` is fed", e.text), "a sequence such as `[x]`");
   if (!fed || failed || !checkFreeRows(call, free, rows))
     return nullptr;
   int64_t most = fed->type.capacity;
@@ -178,21 +177,21 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     diags.note(
         fmt::format("how many rows of it one tick serves depends on the load. To read rows of many tokens, feed a "
                     "piece at a time: `{0}(tokens[kv.{0}.len:-1][:{1}])`",
-                    e.text, std::min(call.chunk, rowsPerPass())));
+                    e.text, std::min(call.chunk, ctx.rowsPerPass())));
     return nullptr;
   }
   if (call.chunk)
-    most = std::min({most, call.chunk, rowsPerPass()});
+    most = std::min({most, call.chunk, ctx.rowsPerPass()});
   if (most >= Unbounded) {
     diags.report(Diag::CallUnbounded, e.loc,
                  call.keepNone ? "add `chunk=` or cut the tokens with a slice"
                                : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
-    noteBound(*fed);
+    noteBound(ctx, *fed);
     return nullptr;
   }
-  if (most > rowsPerPass()) {
-    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass(), call.keepNone ? " or add `chunk=`" : "");
-    noteBound(*fed);
+  if (most > ctx.rowsPerPass()) {
+    diags.report(Diag::CallTooLarge, e.loc, most, ctx.rowsPerPass(), call.keepNone ? " or add `chunk=`" : "");
+    noteBound(ctx, *fed);
     return nullptr;
   }
   rows.insert(rows.begin(), fed);
@@ -200,7 +199,7 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   scope.locally->changes.push_back("kv " + call.model);
   // The stage waits here. What the fields are behind it is not for it to say. In a loop it still is how long they have
   // become: storing one checks it.
-  for (const CheckedField &f : out.fields)
+  for (const CheckedField &f : ctx.out.fields)
     if (auto flow = scope.flows.find(f.name); !f.local && flow != scope.flows.end()) {
       if (scope.loops > 0 || f.type.elem == Elem::Kept)
         flow->second.range = {};

@@ -1,47 +1,30 @@
-//===- Decls.cpp - names, fields, pools, policies -------------------------===//
-#include "Checker.h"
+//===- Decls.cpp - names, fields and pools --------------------------------===//
+#include "Declarations.h"
 #include "llvm/ADT/StringRef.h"
 #include <cmath>
 
 namespace megalith::sema {
 
-bool reservedWord(llvm::StringRef name) {
-#define WORD(Word)                                                                                                     \
-  if (name == Word)                                                                                                    \
-    return true;
-#define PREDEFINED(Id, Name, Type, Values, Operation, Text) WORD(Name)
-#define FUNCTION(Id, Name, Where, Operation, Params, Result, Text) WORD(Name)
-#include "megalith/Sema/Builtins.def"
-  return false;
-}
-
-bool isPredefined(llvm::StringRef name) {
-  bool is = false;
-#define PREDEFINED(Id, Name, Type, Values, Operation, Text) is |= name == Name;
-#include "megalith/Sema/Builtins.def"
-  return is;
-}
-
-bool Checker::declare(const ast::Name &name, const std::string &what) {
+bool Declarations::declare(const ast::Name &name, const std::string &what) {
   const bool reserved = reservedWord(name.text);
-  auto [it, fresh] = declared.emplace(name.text, what);
+  auto [it, fresh] = ctx.declared.emplace(name.text, what);
   if (reserved)
     diags.report(Diag::ReservedName, name.loc, name.text, what);
   else if (!fresh)
     diags.report(Diag::DuplicateName, name.loc, name.text, it->second);
   else
     return true;
-  bad.insert(name.text);
+  ctx.bad.insert(name.text);
   return false;
 }
 
-void Checker::checkNames() {
-  for (const ast::ModelRef &m : in.models)
+void Declarations::checkNames() {
+  for (const ast::ModelRef &m : ctx.in.models)
     if (declare(m.name, "a model"))
-      out.models.push_back(m.name.text);
+      ctx.out.models.push_back(m.name.text);
 }
 
-std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool isInput) {
+std::optional<CheckedField> Declarations::checkField(const ast::FieldDecl &decl, bool isInput) {
   CheckedField field;
   field.name = decl.name.text;
   field.loc = decl.name.loc;
@@ -79,7 +62,7 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
     std::vector<int64_t> sizes;
     for (const ast::ExprPtr &dim : decl.dims) {
       const std::string what = fmt::format("the capacity of `{}`", field.name);
-      auto size = constantInt(*dim, what);
+      auto size = constantInt(ctx, *dim, what);
       if (!size)
         return std::nullopt;
       const int64_t most = isInput ? mostInputCapacity : mostCapacity;
@@ -90,7 +73,7 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
       sizes.push_back(*size);
     }
     field.type = sizes.size() == 1 ? Type::sequence(sizes[0], elem) : Type::tableOf(sizes[0], sizes[1], elem);
-    if (!isInput && !hasRoom(field.type, fmt::format("`{}`", field.name), decl.type.loc))
+    if (!isInput && !hasRoom(ctx, field.type, fmt::format("`{}`", field.name), decl.type.loc))
       return std::nullopt;
   }
   field.init.elem = elem;
@@ -104,10 +87,10 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
       diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence", "none: sequences start empty");
       return std::nullopt;
     }
-    ExprRef init = expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name), scope);
+    ExprRef init = with(scope).expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name));
     if (!init)
       return std::nullopt;
-    auto value = constant(*init, fmt::format("the initial value of `{}`", field.name));
+    auto value = constant(ctx, *init, fmt::format("the initial value of `{}`", field.name));
     if (!value)
       return std::nullopt;
     field.init = *value;
@@ -116,10 +99,10 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
 }
 
 /// What an input is where a request does not have it.
-bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
+bool Declarations::checkDefault(const ast::Expr &e, CheckedInput &input) {
   const std::string what = fmt::format("the default of input `{}`", input.name);
   Scope scope;
-  ExprRef v = value(e, scope);
+  ExprRef v = with(scope).value(e);
   if (!v)
     return false;
   v = convert(adopt(v, input.type), input.type.elem);
@@ -128,7 +111,7 @@ bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
     return false;
   }
   if (!input.type.seq) {
-    auto scalar = constant(*v, what);
+    auto scalar = constant(ctx, *v, what);
     if (!scalar)
       return false;
     input.init = *scalar;
@@ -144,7 +127,7 @@ bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
     return false;
   }
   for (const ExprRef &arg : v->args) {
-    auto item = constant(*arg, "an element of " + what);
+    auto item = constant(ctx, *arg, "an element of " + what);
     if (!item)
       return false;
     input.items.push_back(*item);
@@ -156,7 +139,7 @@ bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
   return false;
 }
 
-std::optional<CheckedInput> Checker::checkInput(const ast::FieldDecl &decl) {
+std::optional<CheckedInput> Declarations::checkInput(const ast::FieldDecl &decl) {
   auto field = checkField(decl, /*isInput=*/true);
   if (!field)
     return std::nullopt;
@@ -173,7 +156,7 @@ std::optional<CheckedInput> Checker::checkInput(const ast::FieldDecl &decl) {
       return std::nullopt;
     }
     const std::string what = fmt::format("a bound of input `{}`", input.name);
-    auto lo = constantInt(*decl.range->args[0], what), hi = constantInt(*decl.range->args[1], what);
+    auto lo = constantInt(ctx, *decl.range->args[0], what), hi = constantInt(ctx, *decl.range->args[1], what);
     if (!lo || !hi)
       return std::nullopt;
     if (*lo >= *hi) {
@@ -187,29 +170,29 @@ std::optional<CheckedInput> Checker::checkInput(const ast::FieldDecl &decl) {
   return input;
 }
 
-void Checker::checkFields() {
-  for (const ast::FieldDecl &decl : in.fields) {
+void Declarations::checkFields() {
+  for (const ast::FieldDecl &decl : ctx.in.fields) {
     if (!declare(decl.name, decl.input ? "an input of the request" : "a field"))
       continue;
     bool good = false;
     if (!decl.input) {
       if (auto field = checkField(decl); (good = field.has_value()))
-        out.fields.push_back(std::move(*field));
+        ctx.out.fields.push_back(std::move(*field));
     } else if (auto input = checkInput(decl); (good = input.has_value())) {
-      out.inputs.push_back(std::move(*input));
+      ctx.out.inputs.push_back(std::move(*input));
     }
     if (!good)
-      bad.insert(decl.name.text);
+      ctx.bad.insert(decl.name.text);
   }
 }
 
-void Checker::checkPools() {
+void Declarations::checkPools() {
   bool oddPool = false; // perhaps it is that of a model that seems to have none
-  for (const ast::PoolDecl &decl : in.pools) {
-    if (!isModel(decl.name.text)) {
+  for (const ast::PoolDecl &decl : ctx.in.pools) {
+    if (!ctx.isModel(decl.name.text)) {
       oddPool = true;
-      if (firstUse(decl.name.text))
-        reportUnknown(Diag::UnknownModel, decl.name.loc, decl.name.text, out.models);
+      if (ctx.firstUse(decl.name.text))
+        ctx.reportUnknown(Diag::UnknownModel, decl.name.loc, decl.name.text, ctx.out.models);
       continue;
     }
     CheckedPool pool;
@@ -220,7 +203,7 @@ void Checker::checkPools() {
         diags.report(Diag::MissingKey, decl.name.loc, fmt::format("pool `{}`", pool.name), key);
         return;
       }
-      auto v = constantInt(*e, fmt::format("`{}`", key));
+      auto v = constantInt(ctx, *e, fmt::format("`{}`", key));
       if (v && *v < 1)
         diags.report(Diag::BadPool, e->loc, key, pool.name, fmt::format("at least 1, is {}", *v));
       else if (v)
@@ -229,13 +212,13 @@ void Checker::checkPools() {
     positive(decl.pages, "pages", pool.pages);
     positive(decl.pageTokens, "page_tokens", pool.pageTokens);
     // Positions, and sums of two of them, are 32-bit integers.
-    constexpr int64_t mostTokens = int64_t(1) << 30;
+    constexpr int64_t mostTokens = limits::positions;
     if (decl.pages && pool.pageTokens > 0 && pool.pages > mostTokens / pool.pageTokens)
       diags.report(Diag::BadPool, decl.pages->loc, "pages", pool.name,
                    fmt::format("at most {} with pages of {} tokens, is {}", mostTokens / pool.pageTokens,
                                pool.pageTokens, pool.pages));
     if (decl.watermark)
-      if (auto w = constant(*decl.watermark)) {
+      if (auto w = constant(ctx, *decl.watermark)) {
         // Pressure compares integers, so that every executor agrees: whole percents.
         double share = w->elem == Elem::F32 ? w->floatValue : static_cast<double>(w->intValue);
         pool.watermark = share > 0 && share <= 1 ? std::llround(share * 100) : 0;
@@ -256,156 +239,21 @@ void Checker::checkPools() {
       diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                    "left out unless `on_full: wait`: a pool that fails reserves nothing");
     else if (decl.reserve && !(decl.reserve->kind == ast::Expr::Path && decl.reserve->text == "budget"))
-      if (auto tokens = constantInt(*decl.reserve, "`reserve`")) {
+      if (auto tokens = constantInt(ctx, *decl.reserve, "`reserve`")) {
         pool.reserve = tokens;
         if (*tokens < 0 || *tokens >= mostTokens)
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                        fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
-    out.pools.push_back(std::move(pool));
+    ctx.out.pools.push_back(std::move(pool));
   }
-  for (const ast::ModelRef &m : in.models) {
+  for (const ast::ModelRef &m : ctx.in.models) {
     bool found = false;
-    for (const ast::PoolDecl &decl : in.pools)
+    for (const ast::PoolDecl &decl : ctx.in.pools)
       found |= decl.name.text == m.name.text;
-    if (!found && !oddPool && isModel(m.name.text))
+    if (!found && !oddPool && ctx.isModel(m.name.text))
       diags.report(Diag::MissingPool, m.name.loc, m.name.text);
   }
-}
-
-void Checker::checkPolicies() {
-  for (const ast::PolicyDecl &decl : in.policies)
-    if (declare(decl.name, "a policy"))
-      checkPolicy(decl);
-}
-
-void Checker::checkPolicy(const ast::PolicyDecl &decl) {
-  CheckedPolicy policy;
-  policy.name = decl.name.text;
-  policy.loc = decl.name.loc;
-  policy.observeLoc = decl.name.loc;
-  if (!decl.per.text.empty() && decl.per.text != "request") {
-    diags.report(Diag::Unsupported, decl.per.loc, fmt::format("`per: {}`", decl.per.text), "`per: request`");
-    diags.note("a policy has one state for each request. What differs from group to group is an input, which each "
-               "request brings: `group: i32 in 0..4 = input(0)`, and `level[group]` of a param that is a list");
-  }
-
-  // Names of one policy are its own. They may hide a field of the request, which the
-  // policy gets as an argument, and no other name of the pipeline.
-  std::map<std::string, std::string> own;
-  auto fresh = [&](const ast::Name &name, const char *what) {
-    if (reservedWord(name.text)) {
-      diags.report(Diag::ReservedName, name.loc, name.text, what);
-      return false;
-    }
-    auto outer = declared.find(name.text);
-    auto [it, isNew] = own.emplace(name.text, what);
-    if (isNew && (outer == declared.end() || outer->second == "a field" || input(name.text)))
-      return true;
-    if (!bad.count(name.text))
-      diags.report(Diag::DuplicateName, name.loc, name.text, isNew ? outer->second : it->second);
-    return false;
-  };
-  for (const ast::FieldDecl &f : decl.state) {
-    if (!fresh(f.name, "a policy's state"))
-      continue;
-    if (f.input) {
-      diags.report(Diag::Unsupported, f.input->loc, "an input in a policy's state", "an input below `request:`");
-      bad.insert(f.name.text);
-      continue;
-    }
-    auto field = checkField(f);
-    if (field && !field->type.isScalar()) {
-      diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state", "a field of the request");
-      field.reset();
-    }
-    if (field)
-      policy.state.push_back(std::move(*field));
-    else
-      bad.insert(f.name.text);
-  }
-  for (const ast::Name &arg : decl.observeArgs) {
-    fresh(arg, "an argument of `observe`");
-    policy.observeArgs.push_back(arg.text);
-  }
-
-  Locals locals;
-  Scope scope;
-  scope.kind = Scope::Policy;
-  scope.policy = &policy;
-  scope.observing = true;
-  scope.locally = &locals;
-  scope.noCalls = scope.noEffects = "a policy";
-  here = &locals;
-  checkBlock(decl.observe, policy.observe, scope);
-  reportUnused(locals, &policy);
-  if (!decl.observe.empty() && decl.observe[0].loc)
-    policy.observeLoc = decl.observe[0].loc;
-
-  Scope outputs;
-  outputs.kind = Scope::Policy;
-  outputs.policy = &policy;
-  outputs.locally = &locals;
-  outputs.noCalls = outputs.noEffects = "a policy";
-  for (const ast::PolicyOutput &o : decl.outputs) {
-    if (!fresh(o.name, "an output of a policy"))
-      continue;
-    ExprRef v = value(*o.value, outputs);
-    if (v && !v->type.isScalar()) {
-      diags.report(Diag::TypeMismatch, v->loc, "an output of a policy", "a number or bool", v->type.str());
-      v = nullptr;
-    }
-    if (v)
-      policy.outputs.push_back({o.name.text, v, o.name.loc});
-    else
-      bad.insert(o.name.text);
-  }
-  here = nullptr;
-  out.policies.push_back(std::move(policy));
-}
-
-int64_t Checker::mostPositions() const {
-  constexpr int64_t least = 65536, most = int64_t(1) << 30; // of checkPools
-  int64_t positions = most;
-  for (const CheckedPool &p : out.pools)
-    if (p.pages > 0 && p.pageTokens > 0)
-      positions = std::min(positions, p.pages > most / p.pageTokens ? most : p.pages * p.pageTokens);
-  return std::max(positions, least);
-}
-
-bool Checker::isModel(const std::string &name) const {
-  for (const std::string &m : out.models)
-    if (m == name)
-      return true;
-  return false;
-}
-
-bool Checker::isPool(const std::string &name) const {
-  for (const CheckedPool &p : out.pools)
-    if (p.name == name)
-      return true;
-  return false;
-}
-
-CheckedField *Checker::field(const std::string &name) {
-  for (CheckedField &f : out.fields)
-    if (f.name == name)
-      return &f;
-  return nullptr;
-}
-
-const CheckedInput *Checker::input(const std::string &name) const {
-  for (const CheckedInput &i : out.inputs)
-    if (i.name == name)
-      return &i;
-  return nullptr;
-}
-
-const CheckedPolicy *Checker::policy(const std::string &name) const {
-  for (const CheckedPolicy &p : out.policies)
-    if (p.name == name)
-      return &p;
-  return nullptr;
 }
 
 } // namespace megalith::sema

@@ -1,73 +1,62 @@
 //===- Functions.cpp - the builtin functions ------------------------------===//
-#include "Builtins.h"
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::sema {
 
-/// What the lesser or the greater one of two can be.
-static Range picked(Function f, Range a, Range b) {
-  return f == Function::Min ? Range{std::min(a.lo, b.lo), std::min(a.hi, b.hi)}
-                            : Range{std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-}
-
-ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
-  if (isModel(e.text))
-    return checkModelCall(e, scope);
+ExprRef Expressions::checkCall(const ast::Expr &e) {
+  if (ctx.isModel(e.text))
+    return checkModelCall(e);
   if (const Builtin *f = findBuiltin(e.text))
-    return mayCall(*f, e, scope) ? checkFunction(*f, e, scope) : nullptr;
-  if (!firstUse(e.text))
+    return mayCall(*f, e) ? checkFunction(*f, e) : nullptr;
+  if (!ctx.firstUse(e.text))
     return nullptr;
   diags.report(Diag::UnknownFunction, e.loc, e.text);
-  if (scope.kind == Scope::Params || !noteGuess(e.text, Guess::Function))
-    diags.suggest(e.text, functionNames(scope));
+  if (scope.kind == Scope::Params || !noteGuess(diags, e.text, Guess::Function))
+    diags.suggest(e.text, ctx.functionNames(scope));
   return nullptr;
 }
 
-ExprRef Checker::checkFunction(const Builtin &f, const ast::Expr &e, Scope &scope) {
+ExprRef Expressions::checkFunction(const Builtin &f, const ast::Expr &e) {
   // Of values, of logits, or of a range.
   const bool either = f.id == Function::Min || f.id == Function::Max || f.id == Function::ArgMax;
   if (f.binds() || (either && e.binder))
-    return checkBinder(f, e, scope);
+    return checkBinder(f, e);
   Arguments args{f, e};
   if (!match(args))
     return nullptr;
   if (f.where == Builtin::Rows)
-    return checkReducer(args, scope);
+    return checkReducer(args);
   if (f.where == Builtin::Effect)
-    return checkAppend(args, scope);
-  if (!take(args, scope))
+    return checkAppend(args);
+  if (!take(args))
     return nullptr;
   switch (f.id) {
   case Function::Len:
-    return checkLen(args, scope);
+    return checkLen(args);
   case Function::Min:
   case Function::Max:
-    return checkMinMax(args, scope);
+    return checkMinMax(args);
   case Function::Tiers:
-    return checkTiers(args, scope);
+    return checkTiers(args);
   case Function::NgramLookup:
-    return checkNgram(args, scope);
+    return checkNgram(args);
   case Function::Follow:
-    return checkFollow(args, scope);
+    return checkFollow(args);
   case Function::Tree:
-    return checkTree(args, scope);
+    return checkTree(args);
   case Function::Clamp:
-    return checkClamp(args, scope);
+    return checkClamp(args);
   case Function::ToF32:
   case Function::ToI32:
-    return checkCast(args, scope);
+    return checkCast(args);
   case Function::Abs: {
     const ExprRef &x = args.values[0];
-    const Range r = x->range;
     return make(Expr::Math, x->type, e.loc, {x}, f.id,
-                x->type.is(Elem::I32) && r.lo > INT32_MIN ? Range{r.lo > 0   ? r.lo
-                                                                  : r.hi < 0 ? -r.hi
-                                                                             : 0,
-                                                                  std::max(-r.lo, r.hi)}
-                                                          : Range());
+                x->type.is(Elem::I32) ? ir::intervalOf(f.op, x->range) : Range());
   }
   default: // f32 of what was checked; what is absent is 0
     for (ExprRef &v : args.values)
@@ -77,11 +66,11 @@ ExprRef Checker::checkFunction(const Builtin &f, const ast::Expr &e, Scope &scop
   }
 }
 
-ExprRef Checker::checkLen(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkLen(const Arguments &args) {
   const ast::Expr &e = *args.written[0];
-  ExprRef s = check(e, scope);
+  ExprRef s = check(e);
   if (s && s->type.elem != Elem::Kept) // of kept rows the number is known, too
-    s = plain(s, e);
+    s = plain(ctx, s, e);
   if (!s)
     return nullptr;
   if (s->type.isScalar()) {
@@ -91,44 +80,45 @@ ExprRef Checker::checkLen(const Arguments &args, Scope &scope) {
   if (s->kind == Expr::SeqConst || s->type.elem == Elem::None)
     return intConst(s->type.length(), args.call.loc);
   return make(Expr::SeqLen, Type::scalar(Elem::I32), args.call.loc, {s}, {},
-              {0, std::min(s->type.length(), mostPositions())});
+              {0, std::min(s->type.length(), ctx.mostPositions())});
 }
 
 /// min(max(x, low), high)
-ExprRef Checker::checkClamp(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkClamp(const Arguments &args) {
   std::vector<ExprRef> values;
   for (const ast::Expr *arg : args.written)
-    values.push_back(value(*arg, scope));
-  if (llvm::is_contained(values, nullptr) || !alike(values, "an argument of `clamp`"))
+    values.push_back(value(*arg));
+  if (llvm::is_contained(values, nullptr) || !alike(ctx, values, "an argument of `clamp`"))
     return nullptr;
   if (const Type &type = values[0]->type; !type.is(Elem::I32) && !type.is(Elem::F32)) {
     diags.report(Diag::TypeMismatch, args.written[0]->loc, "the argument of `clamp`", "i32 or f32", type.str());
     return nullptr;
   }
   const auto pick = [&](Function f, const ExprRef &a, const ExprRef &b) {
-    return make(Expr::Math, a->type, args.call.loc, {a, b}, f, picked(f, a->range, b->range));
+    return make(Expr::Math, a->type, args.call.loc, {a, b}, f,
+                ir::intervalOf(builtins()[static_cast<size_t>(f)].op, a->range, b->range));
   };
   return pick(Function::Min, pick(Function::Max, values[0], values[1]), values[2]);
 }
 
 /// `f32(x)` and `i32(x)`.
-ExprRef Checker::checkCast(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkCast(const Arguments &args) {
   const bool toF32 = args.of.id == Function::ToF32;
-  const ExprRef x = value(*args.written[0], scope);
+  const ExprRef x = value(*args.written[0]);
   if (!x || x->type.is(toF32 ? Elem::F32 : Elem::I32))
     return x;
   if (toF32 ? !x->type.is(Elem::I32) : !x->type.isScalar()) {
     diags.report(Diag::TypeMismatch, args.written[0]->loc, fmt::format("the argument of {}", args.of.quoted),
                  toF32 ? "i32" : "f32, token or bool", x->type.str());
     if (toF32)
-      noteCast(x->type, Elem::F32, *args.written[0]);
+      noteCast(diags, x->type, Elem::F32, *args.written[0]);
     return nullptr;
   }
   return make(Expr::Cast, Type::scalar(toF32 ? Elem::F32 : Elem::I32), args.call.loc, {x}, {},
               x->type.is(Elem::Bool) ? Range{0, 1} : Range());
 }
 
-ExprRef Checker::checkFollow(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkFollow(const Arguments &args) {
   std::vector<ExprRef> values = args.values;
   int64_t most = Unbounded;
   for (const ExprRef &v : values)
@@ -147,23 +137,23 @@ ExprRef Checker::checkFollow(const Arguments &args, Scope &scope) {
 }
 
 /// `t: tree(...)` makes two values, which are `t.rows` and `t.parents`.
-ExprRef Checker::checkTree(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkTree(const Arguments &args) {
   const Type &table = args.valueOf("table")->type;
   const int64_t most = 1 + table.rows * table.capacity;
   const Type type = Type::sequence(most);
-  if (!hasRoom(type, "the rows of `tree`", args.call.loc))
+  if (!hasRoom(ctx, type, "the rows of `tree`", args.call.loc))
     return nullptr;
   if (Scope inner = scope; !checkRounds(inner, most, args.of.quoted, args.call.loc))
     return nullptr;
   return make(Expr::TreeRows, type, args.call.loc, args.values);
 }
 
-ExprRef Checker::checkMinMax(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkMinMax(const Arguments &args) {
   const Function f = args.of.id;
   const ast::Expr &e = args.call;
   std::vector<ExprRef> values;
   for (const ast::Expr *arg : args.written)
-    values.push_back(value(*arg, scope));
+    values.push_back(value(*arg));
   if (std::find(values.begin(), values.end(), nullptr) != values.end())
     return nullptr;
   // Written numbers take the type of the others, wherever they stand.
@@ -177,17 +167,17 @@ ExprRef Checker::checkMinMax(const Arguments &args, Scope &scope) {
       diags.report(Diag::OperandTypes, e.loc, e.text, "only i32 or only f32", values[0]->type.str(), v->type.str());
       const size_t at = &v - values.data();
       if (const bool first = values[0]->type.is(Elem::I32); v->type.is(first ? Elem::F32 : Elem::I32))
-        noteCast(Type::scalar(Elem::I32), Elem::F32, *args.written[first ? 0 : at]);
+        noteCast(diags, Type::scalar(Elem::I32), Elem::F32, *args.written[first ? 0 : at]);
       return nullptr;
     }
   }
   Range range = values[0]->range;
   for (const ExprRef &v : values)
-    range = picked(f, range, v->range);
+    range = ir::intervalOf(builtins()[static_cast<size_t>(f)].op, range, v->range);
   return make(Expr::Math, values[0]->type, e.loc, values, f, range);
 }
 
-ExprRef Checker::checkTiers(const Arguments &args, Scope &scope) {
+ExprRef Expressions::checkTiers(const Arguments &args) {
   const ExprRef x = args.valueOf("x");
   const ast::Expr &table = *args.writtenFor("table");
   bool shaped = table.kind == ast::Expr::List && !table.args.empty();
@@ -207,8 +197,8 @@ ExprRef Checker::checkTiers(const Arguments &args, Scope &scope) {
   const bool open = x->type.is(Elem::I32) && !known(x);
   const ExprRef *always = nullptr;
   for (const ast::ExprPtr &row : table.args) {
-    ExprRef threshold = expect(*row->args[0], x->type.elem, "a threshold of `tiers`", scope);
-    ExprRef v = value(*row->args[1], scope);
+    ExprRef threshold = expect(*row->args[0], x->type.elem, "a threshold of `tiers`");
+    ExprRef v = value(*row->args[1]);
     if (!threshold || !v)
       return nullptr;
     const bool last = row == table.args.back();
@@ -250,8 +240,8 @@ ExprRef Checker::checkTiers(const Arguments &args, Scope &scope) {
   return make(Expr::Tiers, items[2]->type, args.call.loc, items, {}, range);
 }
 
-ExprRef Checker::checkNgram(const Arguments &args, Scope &scope) {
-  constexpr int64_t mostNgram = 16;
+ExprRef Expressions::checkNgram(const Arguments &args) {
+  constexpr int64_t mostNgram = limits::ngram;
   const ExprRef s = args.valueOf("s"), width = args.valueOf("width"), from = args.valueOf("from");
   Lookup lookup{.matches = args.count};
   ExprRef n = args.valueOf("ngram");
@@ -274,12 +264,12 @@ ExprRef Checker::checkNgram(const Arguments &args, Scope &scope) {
   const ExprRef &searched = from ? from : s;
   if (Scope inner = scope;
       (scope.rounds > 1 || lookup.matches) &&
-      !checkRounds(inner, std::min(searched->type.capacity, mostPositions()), args.of.quoted, args.call.loc))
+      !checkRounds(inner, std::min(searched->type.capacity, ctx.mostPositions()), args.of.quoted, args.call.loc))
     return nullptr;
   const int64_t capacity = std::min(asLength(width->range.hi), searched->type.capacity);
   const Type type = lookup.matches ? Type::tableOf(lookup.matches, capacity, Elem::Token) : Type::sequence(capacity);
-  if (lookup.matches &&
-      !hasRoom(capacity >= Unbounded ? Type::sequence(capacity) : type, "what `ngram_lookup` finds", args.call.loc))
+  if (lookup.matches && !hasRoom(ctx, capacity >= Unbounded ? Type::sequence(capacity) : type,
+                                 "what `ngram_lookup` finds", args.call.loc))
     return nullptr;
   auto v = make(Expr::NgramLookup, type, args.call.loc, {s, width, from, n}, lookup);
   v->pieces = lookup.matches ? 1 : searched->pieces;

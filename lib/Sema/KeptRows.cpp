@@ -5,38 +5,20 @@
 // assigned must be known before that pass, and must happen whenever the call does. A reducer reads kept rows in the
 // pass of a call, too: of the last one before it. There they go with the call's rows, row i with row i.
 //===----------------------------------------------------------------------===//
-#include "Checker.h"
+#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::sema {
 
-/// A name of a field that keeps rows.
-ExprRef Checker::checkKept(const ast::Expr &e, const std::string &what, Scope &scope) {
-  ExprRef v = check(e, scope);
-  if (!v || (v->kind == Expr::FieldRead && v->type.elem == Elem::Kept))
-    return v;
-  diags.report(Diag::TypeMismatch, e.loc, what, "the name of a field that keeps rows of logits", v->type.str());
-  return nullptr;
-}
-
-ExprRef Checker::passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope) {
-  if (!scope.call || callOf(*scope.call).keepNone) {
-    diags.report(Diag::KeptNoPass, loc, reducer);
-    diags.note("let it stand behind a call without `keep=none`, of any model");
-    return nullptr;
-  }
-  return scope.call;
-}
-
 /// Rows of two models stand in one field if they are of one length.
-bool Checker::checkKeptVocab(const CheckedField &field, const Expr &call) {
+bool Statements::checkKeptVocab(const CheckedField &field, const Expr &call) {
   const std::string &own = callOf(call).model;
-  const auto [it, first] = keptOf.emplace(field.name, std::pair(own, call.loc));
+  const auto [it, first] = ctx.keptOf.emplace(field.name, std::pair(own, call.loc));
   const auto &[model, loc] = it->second;
   const auto vocab = [&](const std::string &name) {
-    const auto known = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == name; });
-    return known == facts.end() ? 0 : known->vocab;
+    const ModelFacts *known = ctx.model(name);
+    return known ? known->vocab : 0;
   };
   if (vocab(model) == vocab(own))
     return true;
@@ -45,9 +27,9 @@ bool Checker::checkKeptVocab(const CheckedField &field, const Expr &call) {
   return false;
 }
 
-void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+void Statements::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
   const ast::Expr &e = *stmt.values[0];
-  if (!needsSlot(fmt::format("`{}`", f.name), stmt.target.loc, scope))
+  if (!ctx.needsSlot(fmt::format("`{}`", f.name), stmt.target.loc, scope))
     return;
   const auto assign = [&](const ExprRef &v) {
     scope.locally->changes.push_back("." + f.name);
@@ -56,7 +38,7 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
   const bool more =
       e.kind == ast::Expr::Binary && e.text == "+" && e.args[0]->kind == ast::Expr::Path && e.args[0]->text == f.name;
   const ast::Expr &given = more ? *e.args[1] : e;
-  ExprRef rows = check(given, scope);
+  ExprRef rows = with(scope).check(given);
   if (!rows)
     return;
   if (!more && rows->kind == Expr::SeqMake && rows->args.empty())
@@ -92,7 +74,7 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
     takeRowBounds(*rows, r);
   ExprRef before;
   if (more) {
-    before = check(*e.args[0], scope);
+    before = with(scope).check(*e.args[0]);
     if (!before)
       return;
     r.with.push_back(
@@ -104,12 +86,12 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
       return refuse(fmt::format("`{}` was assigned between the call and here", f.name));
   }
   for (const auto &[name, v, fromEnd] : r.with)
-    if (!knownAtCall(*v, *reductions,
+    if (!knownAtCall(ctx, *v, *reductions,
                      name == "at" ? fmt::format("the length of `{}`", f.name) : fmt::format("`{}`", name), f.name,
                      scope))
       return;
-  ExprRef kept = reducedBy(std::move(r), call, given.loc);
-  assign(more ? concat(before, kept, e.loc) : kept);
+  ExprRef kept = reducedBy(ctx, std::move(r), call, given.loc);
+  assign(more ? concat(ctx, before, kept, e.loc) : kept);
 }
 
 } // namespace megalith::sema

@@ -1,6 +1,6 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
-#include "Checker.h"
-#include "device/Exact.h"
+#include "Builtins.h"
+#include "Declarations.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -8,103 +8,21 @@ namespace megalith::sema {
 
 static bool fitsInt32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
-/// One arithmetic step on constants of the same type; division by zero gives 0
-/// for integers, as at run time.
-static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Constant &b) {
-  Constant r{a.elem};
-  const auto boolean = [](bool v) { return Constant{Elem::Bool, v, 0}; };
-  const auto compared = [&](auto x, auto y) -> std::optional<Constant> {
-    switch (op) {
-    case BinaryOp::Eq:
-      return boolean(x == y);
-    case BinaryOp::Ne:
-      return boolean(x != y);
-    case BinaryOp::Lt:
-      return boolean(x < y);
-    case BinaryOp::Le:
-      return boolean(x <= y);
-    case BinaryOp::Gt:
-      return boolean(x > y);
-    case BinaryOp::Ge:
-      return boolean(x >= y);
-    default:
-      return std::nullopt;
-    }
-  };
-  if (a.elem == Elem::F32) {
-    float x = a.floatValue, y = b.floatValue;
-    switch (op) {
-    case BinaryOp::Add:
-      r.floatValue = x + y;
-      return r;
-    case BinaryOp::Sub:
-      r.floatValue = x - y;
-      return r;
-    case BinaryOp::Mul:
-      r.floatValue = x * y;
-      return r;
-    case BinaryOp::Div:
-      r.floatValue = x / y;
-      return r;
-    default:
-      return compared(x, y);
-    }
-  }
-  int64_t x = a.intValue, y = b.intValue;
-  switch (op) {
-  case BinaryOp::Add:
-    r.intValue = x + y;
-    return r;
-  case BinaryOp::Sub:
-    r.intValue = x - y;
-    return r;
-  case BinaryOp::Mul:
-    r.intValue = x * y;
-    return r;
-  case BinaryOp::Div:
-    r.intValue = y ? x / y : 0;
-    return r;
-  case BinaryOp::Mod:
-    r.intValue = y ? x % y : 0;
-    return r;
-  case BinaryOp::And:
-    return boolean(x && y);
-  case BinaryOp::Or:
-    return boolean(x || y);
-  default:
-    return compared(x, y);
-  }
-}
-
-static std::optional<Constant> applied(Function f, const std::vector<Constant> &args) {
-  const auto real = [](float v) { return Constant{Elem::F32, 0, v}; };
-  const auto x = static_cast<float>(args[0].floatValue);
-  switch (f) {
-  case Function::Min:
-  case Function::Max: {
-    Constant best = args[0];
-    for (const Constant &c : args) {
-      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
-      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
-      if (f == Function::Min ? less : greater)
-        best = c;
-    }
-    return best;
-  }
-  case Function::Ratio:
-    return real(args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f);
-  case Function::Abs:
-    if (args[0].elem == Elem::I32)
-      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
-    return real(exactAbs(x));
-  case Function::Exp:
-    return real(exactExp(x));
-  case Function::Log:
-    return real(exactLog(x));
-  case Function::Sqrt:
-    return real(exactSqrt(x));
-  case Function::Pow:
-    return real(exactPow(x, static_cast<float>(args[1].floatValue)));
+/// The operation that an expression is on numbers; nullopt: none.
+static std::optional<ir::Op> operationOf(const Expr &e) {
+  switch (e.kind) {
+  case Expr::Neg:
+    return ir::Op::Neg;
+  case Expr::Not:
+    return ir::Op::Not;
+  case Expr::Binary:
+    return e.as<BinaryOp>();
+  case Expr::Select:
+    return ir::Op::Select;
+  case Expr::Cast:
+    return ir::Op::Cast;
+  case Expr::Math:
+    return builtins()[static_cast<size_t>(e.as<Function>())].op;
   default:
     return std::nullopt;
   }
@@ -112,27 +30,19 @@ static std::optional<Constant> applied(Function f, const std::vector<Constant> &
 
 /// One step of a constant, without a look at what its type holds.
 static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
-  switch (e.kind) {
-  case Expr::Const:
+  if (e.kind == Expr::Const)
     return Constant{e.type.elem, e.as<Number>().intValue, e.as<Number>().floatValue};
-  case Expr::Neg:
-    return Constant{e.type.elem, -args[0].intValue, -args[0].floatValue};
-  case Expr::Not:
-    return Constant{Elem::Bool, !args[0].intValue, 0};
-  case Expr::Binary:
-    return fold(e.as<BinaryOp>(), args[0], args[1]);
-  case Expr::Select:
-    return args[0].intValue ? args[1] : args[2];
-  case Expr::Math:
-    return applied(e.as<Function>(), args);
-  case Expr::Cast:
-    if (e.type.is(Elem::F32))
-      return Constant{Elem::F32, 0, static_cast<float>(static_cast<int32_t>(args[0].intValue))};
-    return Constant{Elem::I32,
-                    args[0].elem == Elem::F32 ? exactInt(static_cast<float>(args[0].floatValue)) : args[0].intValue};
-  default:
-    return std::nullopt;
+  const std::optional<ir::Op> op = operationOf(e);
+  std::vector<ir::ScalarValue> values;
+  for (const Constant &c : args)
+    values.push_back({c.elem == Elem::F32, c.intValue, static_cast<float>(c.floatValue)});
+  // `min` and `max` have any number of arguments.
+  while (values.size() > 2 && (op == ir::Op::Min || op == ir::Op::Max)) {
+    values[1] = *ir::valueOf(*op, {values[0], values[1]});
+    values.erase(values.begin());
   }
+  const auto value = op ? ir::valueOf(*op, values, e.type.is(Elem::F32)) : std::nullopt;
+  return value ? std::optional(Constant{e.type.elem, value->i, value->f}) : std::nullopt;
 }
 
 /// An element of a param that is a sequence.
@@ -175,58 +85,67 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
   return std::nullopt;
 }
 
-void Checker::report(const Overflow &overflow) {
-  diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
+static void report(Context &ctx, const Overflow &overflow) {
+  ctx.diags.report(AnyDiag{overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange}, overflow.loc,
+                   overflow.value);
 }
 
-std::optional<Constant> Checker::constant(const ast::Expr &e) {
+ExprRef folded(Context &ctx, const ExprRef &e) {
+  Overflow overflow;
+  if (auto c = evaluate(*e, &overflow))
+    return fromConstant(*c, e->loc, true);
+  report(ctx, overflow);
+  return nullptr;
+}
+
+std::optional<Constant> constant(Context &ctx, const ast::Expr &e) {
   Scope scope;
-  ExprRef typed = value(e, scope);
+  ExprRef typed = Expressions(ctx, scope).value(e);
   if (!typed)
     return std::nullopt;
   if (!typed->type.isScalar()) {
-    diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
+    ctx.diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
     return std::nullopt;
   }
-  return constant(*typed, "this value");
+  return constant(ctx, *typed, "this value");
 }
 
-std::optional<Constant> Checker::constant(const Expr &e, const std::string &what) {
+std::optional<Constant> constant(Context &ctx, const Expr &e, const std::string &what) {
   Overflow overflow;
   auto result = evaluate(e, &overflow);
   if (!result && overflow.loc)
-    report(overflow);
+    report(ctx, overflow);
   else if (!result)
-    diags.report(Diag::NotConstant, e.loc, what);
+    ctx.diags.report(Diag::NotConstant, e.loc, what);
   return result;
 }
 
-std::optional<int64_t> Checker::constantInt(const ast::Expr &e, const std::string &what) {
-  auto c = constant(e);
+std::optional<int64_t> constantInt(Context &ctx, const ast::Expr &e, const std::string &what) {
+  auto c = constant(ctx, e);
   if (!c)
     return std::nullopt;
   if (c->elem != Elem::I32) {
-    diags.report(Diag::TypeMismatch, e.loc, what, "i32", elemName(c->elem));
+    ctx.diags.report(Diag::TypeMismatch, e.loc, what, "i32", elemName(c->elem));
     return std::nullopt;
   }
   return c->intValue;
 }
 
 /// The elements of a param that is a sequence.
-std::optional<Constant> Checker::constantList(const ast::Expr &e) {
+static std::optional<Constant> constantList(Context &ctx, const ast::Expr &e) {
   Scope scope;
-  ExprRef list = checkList(e, scope);
+  ExprRef list = Expressions(ctx, scope).checkList(e);
   if (!list)
     return std::nullopt;
   if (!list->type.seq || list->args.empty()) {
-    diags.report(Diag::TypeMismatch, e.loc, "a param", "one number, or a list of some", list->type.str());
+    ctx.diags.report(Diag::TypeMismatch, e.loc, "a param", "one number, or a list of some", list->type.str());
     return std::nullopt;
   }
   Constant c;
   c.elem = list->type.elem;
   c.seq = true;
   for (const ExprRef &item : list->args) {
-    auto v = constant(*item, "an element of a param");
+    auto v = constant(ctx, *item, "an element of a param");
     if (!v)
       return std::nullopt;
     c.items.push_back(*v);
@@ -234,7 +153,7 @@ std::optional<Constant> Checker::constantList(const ast::Expr &e) {
   return c;
 }
 
-void Checker::applySet(const ast::Param &param, Constant &value, const std::string &text) {
+void Declarations::applySet(const ast::Param &param, Constant &value, const std::string &text) {
   const std::string &name = param.name.text;
   auto wrong = [&](const char *kind) {
     diags.report(Diag::BadSetValue, SourceLoc(), name, text, kind);
@@ -270,21 +189,21 @@ void Checker::applySet(const ast::Param &param, Constant &value, const std::stri
   }
 }
 
-void Checker::checkParams() {
+void Declarations::checkParams() {
   std::vector<std::string> known;
-  for (const ast::Param &p : in.params) {
+  for (const ast::Param &p : ctx.in.params) {
     known.push_back(p.name.text);
     if (!declare(p.name, "a param"))
       continue;
-    auto v = p.value->kind == ast::Expr::List ? constantList(*p.value) : constant(*p.value);
+    auto v = p.value->kind == ast::Expr::List ? constantList(ctx, *p.value) : constant(ctx, *p.value);
     if (!v) {
-      bad.insert(p.name.text);
+      ctx.bad.insert(p.name.text);
       continue;
     }
-    for (const auto &[name, text] : sets)
+    for (const auto &[name, text] : ctx.sets)
       if (name == p.name.text)
         applySet(p, *v, text);
-    out.params.push_back({p.name.text, *v, p.name.loc});
+    ctx.out.params.push_back({p.name.text, *v, p.name.loc});
   }
 
   // Reserved params that the file leaves out have their default, and `--set` works on them.
@@ -301,15 +220,15 @@ void Checker::checkParams() {
       continue;
     known.push_back(r.name);
     ast::Param implicit;
-    implicit.name = {r.name, in.name.loc};
+    implicit.name = {r.name, ctx.in.name.loc};
     Constant value{Elem::I32, r.value, 0};
-    for (const auto &[name, text] : sets)
+    for (const auto &[name, text] : ctx.sets)
       if (name == r.name)
         applySet(implicit, value, text);
-    declared[r.name] = "a param";
-    out.params.push_back({r.name, value, in.name.loc});
+    ctx.declared[r.name] = "a param";
+    ctx.out.params.push_back({r.name, value, ctx.in.name.loc});
   }
-  for (const auto &[name, text] : sets)
+  for (const auto &[name, text] : ctx.sets)
     if (!llvm::is_contained(known, name)) {
       diags.report(Diag::UnknownParam, SourceLoc(), name);
       if (nearestName(name, known).empty())
@@ -320,9 +239,9 @@ void Checker::checkParams() {
   checkReserved();
 }
 
-void Checker::checkReserved() {
+void Declarations::checkReserved() {
   auto within = [&](const char *name, int64_t least, int64_t most) {
-    const CheckedParam *p = param(name);
+    const CheckedParam *p = ctx.param(name);
     if (!p)
       return;
     if (p->value.seq || p->value.elem != Elem::I32)
@@ -333,23 +252,6 @@ void Checker::checkReserved() {
   };
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) within(Name, Least, Most);
 #include "megalith/Sema/Builtins.def"
-}
-
-const CheckedParam *Checker::param(const std::string &name) const {
-  for (const CheckedParam &p : out.params)
-    if (p.name == name)
-      return &p;
-  return nullptr;
-}
-
-int64_t Checker::slots() const {
-  const CheckedParam *p = param("slots");
-  return p && !p->value.seq && p->value.elem == Elem::I32 ? std::max<int64_t>(0, p->value.intValue) : 8;
-}
-
-int64_t Checker::rowsPerPass() const {
-  const CheckedParam *p = param("rows_per_pass");
-  return p && !p->value.seq && p->value.elem == Elem::I32 ? p->value.intValue : 64;
 }
 
 } // namespace megalith::sema

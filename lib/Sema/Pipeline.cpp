@@ -1,47 +1,48 @@
 //===- Pipeline.cpp - the order of a pipeline check -----------------------===//
-#include "Checker.h"
+#include "Declarations.h"
+#include "Statements.h"
+#include "States.h"
 
 namespace megalith {
 
-namespace sema {
-
-std::optional<CheckedPipeline> Checker::run() {
-  out.name = in.name.text;
-  out.file = in.file;
-  out.loc = in.name.loc;
-  checkNames();
-  checkParams();
-  checkFields();
-  checkPools();
-  checkStates();
-  checkStageStates();
-  checkPolicies();
-  inferFields();
-  checkStages();
-  checkTransitions();
-  if (diags.hasErrors())
-    return std::nullopt;
-  checkReachable();
-  checkReadsAreSet();
-  checkProgress();
-  if (diags.hasErrors())
-    return std::nullopt;
-  warnOfUnusedTransitions();
-  warnOfUnused();
-  warnOfLostDrafts();
-  return std::move(out);
-}
-
-} // namespace sema
+using namespace sema;
 
 std::optional<StateGraph> checkStateGraph(const ast::PipelineFile &pipeline, Diagnostics &diags) {
-  return sema::Checker(pipeline, {}, {}, diags).stateGraph();
+  Context ctx(pipeline, {}, {}, diags);
+  return States(ctx).stateGraph();
 }
 
 std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
                                              const std::vector<std::pair<std::string, std::string>> &sets,
                                              Diagnostics &diags) {
-  return sema::Checker(pipeline, facts, sets, diags).run();
+  Context ctx(pipeline, facts, sets, diags);
+  Declarations declarations(ctx);
+  States states(ctx);
+  Statements statements(ctx);
+  ctx.out.name = pipeline.name.text;
+  ctx.out.file = pipeline.file;
+  ctx.out.loc = pipeline.name.loc;
+  declarations.checkNames();
+  declarations.checkParams();
+  declarations.checkFields();
+  declarations.checkPools();
+  states.checkStates();
+  states.checkStageStates();
+  declarations.checkPolicies();
+  statements.inferFields();
+  statements.checkStages();
+  states.checkTransitions();
+  if (diags.hasErrors())
+    return std::nullopt;
+  states.checkReachable();
+  states.checkReadsAreSet();
+  states.checkProgress();
+  if (diags.hasErrors())
+    return std::nullopt;
+  states.warnOfUnusedTransitions();
+  states.warnOfUnused();
+  states.warnOfLostDrafts();
+  return std::move(ctx.out);
 }
 
 } // namespace megalith

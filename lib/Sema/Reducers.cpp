@@ -4,29 +4,12 @@
 // call's results: the call computes what is read of it, and nothing else. So what a reducer is given must be known
 // before the pass, though the reducer may stand far below its call.
 //===----------------------------------------------------------------------===//
-#include "Builtins.h"
-#include "Checker.h"
+#include "Expressions.h"
+#include "Notes.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace megalith::sema {
-
-/// The call whose rows `e` is.
-static const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
-
-bool sameExpr(const Expr &a, const Expr &b) {
-  if (&a == &b)
-    return true;
-  // An append is another one each time.
-  if (a.kind != b.kind || a.type != b.type || a.data != b.data || a.args.size() != b.args.size() ||
-      a.kind == Expr::Append)
-    return false;
-  for (size_t i = 0; i < a.args.size(); ++i)
-    if (!a.args[i] != !b.args[i] || (a.args[i] && !sameExpr(*a.args[i], *b.args[i])))
-      return false;
-  return true;
-}
 
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
@@ -36,12 +19,13 @@ static bool sameReduction(const Reduction &a, const Reduction &b) {
          });
 }
 
-bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
-                          const Scope &scope) {
+bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std::string &what,
+                 const std::string &function, const Scope &scope) {
   const auto &changes = scope.locally->changes;
   const auto late = [&](const std::string &why) {
-    diags.report(Diag::ReducerLate, e.loc, what, function, why);
-    diags.note("compute it above the call; what depends on the pass is picked behind it, from what every row gives");
+    ctx.diags.report(Diag::ReducerLate, e.loc, what, function, why);
+    ctx.diags.note(
+        "compute it above the call; what depends on the pass is picked behind it, from what every row gives");
     return false;
   };
   const auto unchanged = [&](const std::string &resource, const std::string &text) {
@@ -83,9 +67,9 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   case Expr::PolicyOutput:
     if (!unchanged("policy " + e.name(), fmt::format("`{}.{}`", e.name(), e.as<Name>().member)))
       return false;
-    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name()) : nullptr)
+    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? ctx.policy(e.name()) : nullptr)
       for (const CheckedOutput &o : p->outputs)
-        if (o.name == e.as<Name>().member && o.value && !knownAtCall(*o.value, call, what, function, scope))
+        if (o.name == e.as<Name>().member && o.value && !knownAtCall(ctx, *o.value, call, what, function, scope))
           return false;
     break;
   case Expr::Append:
@@ -100,14 +84,14 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
     break;
   }
   return llvm::all_of(e.args,
-                      [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
+                      [&](const ExprRef &arg) { return !arg || knownAtCall(ctx, *arg, call, what, function, scope); });
 }
 
 /// A setting is one that a request may have, as far as it is known here.
-bool Checker::checkSetting(const Expr &v, const std::string &name, const std::string &reducer) {
+static bool checkSetting(Diagnostics &diags, const Expr &v, const std::string &name, const std::string &reducer) {
   const auto c = evaluate(v);
   if (!c && v.kind == Expr::Select)
-    return checkSetting(*v.args[1], name, reducer) && checkSetting(*v.args[2], name, reducer);
+    return checkSetting(diags, *v.args[1], name, reducer) && checkSetting(diags, *v.args[2], name, reducer);
   const auto within = [&](bool good, const char *wanted, const std::string &found) {
     if (!good)
       diags.report(Diag::BadArgument, v.loc, name, reducer, fmt::format("{}, is {}", wanted, found));
@@ -147,7 +131,7 @@ void takeRowBounds(const Expr &rows, Reduction &into) {
 }
 
 /// `sampling`, or the settings by name.
-bool Checker::takeSettings(const Arguments &args, Reduction &into) {
+static bool takeSettings(Diagnostics &diags, const Arguments &args, Reduction &into) {
   const ast::Expr *all = args.writtenFor("sampling");
   if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
     diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
@@ -160,7 +144,7 @@ bool Checker::takeSettings(const Arguments &args, Reduction &into) {
   for (const char *name : settingNames) {
     const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
     if (const ExprRef own = args.valueOf(name)) {
-      good &= checkSetting(*own, name, into.name);
+      good &= checkSetting(diags, *own, name, into.name);
       into.with.push_back({name, own});
     } else if (all) {
       into.with.push_back({name, make(Expr::Sampling, Type::scalar(elem), all->loc, {}, Name{name})});
@@ -169,10 +153,27 @@ bool Checker::takeSettings(const Arguments &args, Reduction &into) {
   return good;
 }
 
-ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
+ExprRef Expressions::checkKept(const ast::Expr &e, const std::string &what) {
+  ExprRef v = check(e);
+  if (!v || (v->kind == Expr::FieldRead && v->type.elem == Elem::Kept))
+    return v;
+  diags.report(Diag::TypeMismatch, e.loc, what, "the name of a field that keeps rows of logits", v->type.str());
+  return nullptr;
+}
+
+ExprRef passForKept(Diagnostics &diags, const std::string &reducer, SourceLoc loc, const Scope &scope) {
+  if (!scope.call || callOf(*scope.call).keepNone) {
+    diags.report(Diag::KeptNoPass, loc, reducer);
+    diags.note("let it stand behind a call without `keep=none`, of any model");
+    return nullptr;
+  }
+  return scope.call;
+}
+
+ExprRef Expressions::checkReducer(Arguments &args) {
   const Function f = args.of.id;
   const ast::Expr &e = args.call, &read = *args.written[0];
-  ExprRef logits = check(read, scope);
+  ExprRef logits = check(read);
   if (!logits)
     return nullptr;
   const bool kept = logits->type.elem == Elem::Kept;
@@ -180,7 +181,7 @@ ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
     diags.report(Diag::TypeMismatch, read.loc, fmt::format("the argument of {}", args.of.quoted),
                  "the logits of a model call", logits->type.str());
     if (f == Function::ArgMax && logits->type.seq)
-      noteRange(e.text, read);
+      noteRange(diags, e.text, read);
     return nullptr;
   }
   if (kept && f == Function::ArgMax) { // the field has them
@@ -188,7 +189,7 @@ ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
     tokens->type.elem = Elem::Token;
     return tokens;
   }
-  const ExprRef call = kept ? passForKept(e.text, read.loc, scope) : callIn(logits);
+  const ExprRef call = kept ? passForKept(diags, e.text, read.loc, scope) : callIn(logits);
   if (!call)
     return nullptr;
   if (callOf(*call).keepNone) {
@@ -198,7 +199,7 @@ ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
   // No effects: they would happen before the pass.
   Scope inner = scope;
   inner.noCalls = inner.noEffects = "what a reducer is given";
-  bool good = take(args, inner);
+  bool good = with(inner).take(args);
   Reduction r;
   r.name = e.text;
   r.loc = e.loc;
@@ -224,12 +225,12 @@ ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
   give("tokens");
   if (const ExprRef tokens = args.valueOf("tokens"))
     rows = std::min(rows, tokens->type.capacity);
-  good &= takeSettings(args, r);
+  good &= takeSettings(diags, args, r);
   give("noise");
   give("ahead");
   if (const ast::Expr *minus = args.writtenFor("minus")) {
-    const ExprRef field = checkKept(*minus, "argument `minus` of `sample`", inner);
-    good &= field && passForKept(e.text, minus->loc, scope);
+    const ExprRef field = with(inner).checkKept(*minus, "argument `minus` of `sample`");
+    good &= field && passForKept(diags, e.text, minus->loc, scope);
     if (field) {
       r.minus = field->name();
       r.with.push_back({"minus", field});
@@ -238,89 +239,57 @@ ExprRef Checker::checkReducer(Arguments &args, Scope &scope) {
   if (!good)
     return nullptr;
   for (const Operand &given : r.with)
-    if (!knownAtCall(*given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
+    if (!knownAtCall(ctx, *given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;
   const Elem elem = f == Function::TopK ? Elem::Token : typeNamed(args.of.result).elem;
   r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
-  if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
+  if (r.type.table && !hasRoom(ctx, r.type, fmt::format("what `{}` gives", e.text), e.loc))
     return nullptr;
   if (f != Function::TopK)
-    return reducedBy(std::move(r), call, e.loc);
+    return reducedBy(ctx, std::move(r), call, e.loc);
   // One of its two parts is computed where somebody reads it.
   return make(Expr::TopParts, r.type, e.loc, {call}, std::make_shared<const Reduction>(r));
 }
 
-ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
+ExprRef reducedBy(Context &ctx, Reduction r, const ExprRef &call, SourceLoc loc) {
   std::vector<Reduction> &list = callOf(*call).reductions->list;
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
   const auto v = make(Expr::Reduced, r.type, loc, {call}, Result{static_cast<int>(first - list.begin())});
-  if (first == list.end() && !looksAhead)
+  if (first == list.end() && !ctx.looksAhead)
     list.push_back(std::move(r));
   return v;
 }
 
 /// `t.token` or `t.prob`, where `t: top_k(...)`.
-ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc) {
+ExprRef partOfTop(Context &ctx, const Expr &top, llvm::StringRef name, SourceLoc loc) {
   Reduction r = *top.as<Parts>();
   if (name == "prob") {
     r.part = "prob";
     r.type.elem = Elem::F32;
   }
-  return reducedBy(std::move(r), top.args[0], loc);
+  return reducedBy(ctx, std::move(r), top.args[0], loc);
 }
 
 /// `r.h1` of a call `r`: all rows of another result of its model.
-ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
+ExprRef namedResult(Context &ctx, const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
   const ExprRef &call = callIn(rows);
   if (name == "logits" && rows->kind != Expr::LogitRows)
     return rows;
-  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == callOf(*call).model; });
-  if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
-    diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
+  const ModelFacts *of = ctx.model(callOf(*call).model);
+  if (of && !llvm::is_contained(of->results, name)) { // without the model anything may be one
+    ctx.diags.report(Diag::UnknownResult, e.loc, of->name, name.str());
     if (of->results.empty())
-      diags.note("its model file names none: it has no `results`");
+      ctx.diags.note("its model file names none: it has no `results`");
     else
-      diags.suggest(name, of->results);
+      ctx.diags.suggest(name, of->results);
     return nullptr;
   }
   if (rows->kind == Expr::LogitRows) {
-    diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
-                 fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
+    ctx.diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
+                     fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
     return nullptr;
   }
   return make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr}, Bounds{.result = name.str()});
-}
-
-/// Some rows of a call: `l[a:b]`.
-ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
-  const bool named =
-      base->kind == Expr::LogitRows && !base->as<Bounds>().result.empty() && !base->args[1] && !base->args[2];
-  if (base->kind == Expr::LogitRows && !named) {
-    diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
-    return nullptr;
-  }
-  ExprRef lo, hi;
-  for (int side = 0; side < 2; ++side) {
-    if (!e.args[side + 1])
-      continue;
-    ExprRef &bound = side ? hi : lo;
-    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice", scope);
-    if (!bound)
-      return nullptr;
-  }
-  const bool loEnd = lo && fromEnd(lo, *e.args[1]), hiEnd = hi && fromEnd(hi, *e.args[2]);
-  int64_t capacity = base->type.capacity;
-  const int64_t least = hiEnd ? std::max<int64_t>(0, -hi->range.hi) : 0; // that the other bound leaves out
-  if (loEnd) {
-    capacity = std::min(capacity, -lo->range.lo - least);
-  } else {
-    const int64_t stop = hiEnd ? capacity - least : hi ? std::min(capacity, hi->range.hi) : capacity;
-    capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
-    if (lo && hi && !hiEnd)
-      capacity = std::min(capacity, mostBetween(*lo, *hi));
-  }
-  return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
-              Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
 }
 
 } // namespace megalith::sema

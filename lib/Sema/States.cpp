@@ -1,21 +1,14 @@
 //===- States.cpp - the state graph ---------------------------------------===//
-#include "Checker.h"
+#include "States.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::sema {
 
-const CheckedState *Checker::state(const std::string &name) const {
-  for (const CheckedState &s : out.states)
-    if (s.name == name)
-      return &s;
-  return nullptr;
-}
-
-void Checker::checkStates() {
+void States::checkStates() {
   const ast::StateDecl *initial = nullptr;
-  for (const ast::StateDecl &decl : in.states) {
+  for (const ast::StateDecl &decl : ctx.in.states) {
     CheckedState s;
     s.name = decl.name.text;
     s.loc = decl.name.loc;
@@ -42,58 +35,58 @@ void Checker::checkStates() {
       wrong("is parked and cannot have `slot: true`: a parked request holds no slot");
     if (s.terminal && !s.next.empty())
       wrong("is terminal and cannot have `next`");
-    out.states.push_back(std::move(s));
+    ctx.out.states.push_back(std::move(s));
   }
-  if (in.states.size() > 64) // a state is one bit of a mask in the kernel
-    diags.report(Diag::TooManyStates, in.statesLoc, in.states.size());
+  if (ctx.in.states.size() > limits::states) // a state is one bit of a mask in the kernel
+    diags.report(Diag::TooManyStates, ctx.in.statesLoc, ctx.in.states.size());
   if (!initial)
-    diags.report(Diag::NoInitialState, in.statesLoc);
-  if (in.fault)
-    out.fault = in.fault->text;
-  for (const ast::StateDecl &decl : in.states)
+    diags.report(Diag::NoInitialState, ctx.in.statesLoc);
+  if (ctx.in.fault)
+    ctx.out.fault = ctx.in.fault->text;
+  for (const ast::StateDecl &decl : ctx.in.states)
     for (const ast::Name &n : decl.next)
-      if (!state(n.text))
-        reportUnknownState(n, [](const CheckedState &) { return true; });
-  if (!in.fault) {
-    diags.report(Diag::NoFaultState, in.statesLoc);
+      if (!ctx.state(n.text))
+        ctx.reportUnknownState(n, [](const CheckedState &) { return true; });
+  if (!ctx.in.fault) {
+    diags.report(Diag::NoFaultState, ctx.in.statesLoc);
     return;
   }
   const auto isEnd = [&](const ast::Name &name, const std::string &what) {
-    const CheckedState *end = state(name.text);
+    const CheckedState *end = ctx.state(name.text);
     if (!end)
-      reportUnknownState(name, [](const CheckedState &s) { return s.terminal; });
+      ctx.reportUnknownState(name, [](const CheckedState &s) { return s.terminal; });
     else if (!end->terminal)
       diags.report(Diag::BadStateFlags, end->loc, name.text, "is the " + what + " state and needs `terminal: true`");
   };
-  isEnd(*in.fault, "fault");
+  isEnd(*ctx.in.fault, "fault");
   for (auto [name, what, into] :
-       {std::tuple(&in.cancel, "cancel", &out.cancel), {&in.deadline, "deadline", &out.deadline}})
+       {std::tuple(&ctx.in.cancel, "cancel", &ctx.out.cancel), {&ctx.in.deadline, "deadline", &ctx.out.deadline}})
     if (*name) {
       *into = (*name)->text;
       isEnd(**name, what);
     }
 }
 
-void Checker::checkStageStates() {
-  for (const ast::StageDecl &stage : in.stages)
+void States::checkStageStates() {
+  for (const ast::StageDecl &stage : ctx.in.stages)
     for (const ast::Name &on : stage.on) {
-      const CheckedState *s = state(on.text);
+      const CheckedState *s = ctx.state(on.text);
       if (!s) {
-        reportUnknownState(on, [](const CheckedState &each) { return !each.terminal; });
-        oddStages = true;
+        ctx.reportUnknownState(on, [](const CheckedState &each) { return !each.terminal; });
+        ctx.oddStages = true;
         continue;
       }
       if (s->terminal)
         diags.report(Diag::StageOnTerminal, on.loc, on.text, stage.name.text);
-      auto [it, fresh] = stageOn.emplace(on.text, &stage);
+      auto [it, fresh] = ctx.stageOn.emplace(on.text, &stage);
       if (!fresh) {
         diags.report(Diag::DuplicateStage, stage.name.loc, stage.name.text, on.text);
         diags.note(it->second->name.loc, "the first one is here");
-        oddStages = true;
+        ctx.oddStages = true;
       }
     }
-  for (const CheckedState &s : out.states)
-    if (!oddStages && !s.terminal && s.name != out.fault && !stageOn.count(s.name))
+  for (const CheckedState &s : ctx.out.states)
+    if (!ctx.oddStages && !s.terminal && s.name != ctx.out.fault && !ctx.stageOn.count(s.name))
       diags.report(Diag::DeadEndState, s.loc, s.name, s.name);
 }
 
@@ -107,33 +100,33 @@ static void collectTargets(const ast::Expr &e, std::vector<ast::Name> &into) {
     collectTargets(*e.args[2], into);
 }
 
-std::vector<ast::Name> Checker::targets(const ast::StageDecl &stage) const {
+static std::vector<ast::Name> targets(const ast::StageDecl &stage) {
   std::vector<ast::Name> result;
   if (stage.go)
     collectTargets(*stage.go, result);
   return result;
 }
 
-void Checker::checkTransitions() {
-  if (oddStages)
+void States::checkTransitions() {
+  if (ctx.oddStages)
     return;
   // A misspelt state is reported where it stands; what follows from it is not.
   auto known = [&](const std::vector<ast::Name> &names) {
-    return llvm::all_of(names, [&](const ast::Name &n) { return state(n.text) != nullptr; });
+    return llvm::all_of(names, [&](const ast::Name &n) { return ctx.state(n.text) != nullptr; });
   };
   auto mayGo = [&](const std::string &from, const std::string &to) {
-    for (const ast::StateDecl &decl : in.states)
+    for (const ast::StateDecl &decl : ctx.in.states)
       if (decl.name.text == from)
         return decl.terminal || !known(decl.next) ||
                llvm::any_of(decl.next, [&](const ast::Name &n) { return n.text == to; });
     return true;
   };
   std::set<std::pair<std::string, std::string>> reported;
-  for (const ast::StageDecl &stage : in.stages)
+  for (const ast::StageDecl &stage : ctx.in.stages)
     for (const ast::Name &to : targets(stage)) {
-      if (!state(to.text))
+      if (!ctx.state(to.text))
         continue;
-      if (to.text == out.fault) {
+      if (to.text == ctx.out.fault) {
         diags.report(Diag::GotoFault, to.loc, to.text);
         continue;
       }
@@ -143,10 +136,10 @@ void Checker::checkTransitions() {
     }
 }
 
-void Checker::warnOfUnusedTransitions() {
-  for (const ast::StateDecl &decl : in.states) {
-    auto it = stageOn.find(decl.name.text);
-    if (it == stageOn.end())
+void States::warnOfUnusedTransitions() {
+  for (const ast::StateDecl &decl : ctx.in.states) {
+    auto it = ctx.stageOn.find(decl.name.text);
+    if (it == ctx.stageOn.end())
       continue;
     std::vector<std::string> taken;
     for (const ast::Name &to : targets(*it->second))
@@ -158,35 +151,35 @@ void Checker::warnOfUnusedTransitions() {
 }
 
 /// What the file declares, and nothing reads: it was meant to do something.
-void Checker::warnOfUnused() {
-  const auto unread = [&](const std::string &name) { return !used.count(name); };
+void States::warnOfUnused() {
+  const auto unread = [&](const std::string &name) { return !ctx.used.count(name); };
   const auto warn = [&](const char *verb, const char *what, const std::string &name, SourceLoc loc) {
     diags.report(Diag::Unused, loc, verb, what, name);
   };
-  for (const ast::ModelRef &m : in.models)
+  for (const ast::ModelRef &m : ctx.in.models)
     if (unread(m.name.text))
       warn("calls", "model", m.name.text, m.name.loc);
-  for (const CheckedParam &p : out.params) {
+  for (const CheckedParam &p : ctx.out.params) {
     bool reserved = false;
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) reserved |= p.name == Name;
 #include "megalith/Sema/Builtins.def"
     if (reserved || !unread(p.name))
       continue;
     warn("reads", "param", p.name, p.loc);
-    for (const auto &[name, text] : sets)
+    for (const auto &[name, text] : ctx.sets)
       if (name == p.name)
         diags.note(fmt::format("so `--set {}={}` changes nothing", name, text));
   }
   const auto progresses = [&](const std::string &name) {
-    return llvm::any_of(in.stages, [&](const ast::StageDecl &s) { return s.progress && s.progress->text == name; });
+    return llvm::any_of(ctx.in.stages, [&](const ast::StageDecl &s) { return s.progress && s.progress->text == name; });
   };
-  for (const CheckedField &f : out.fields)
+  for (const CheckedField &f : ctx.out.fields)
     if (!f.inferred && !f.local && unread(f.name) && !progresses(f.name))
       warn("reads", "field", f.name, f.loc);
-  for (const CheckedInput &i : out.inputs)
+  for (const CheckedInput &i : ctx.out.inputs)
     if (unread(i.name))
       warn("reads", "input", i.name, i.loc);
-  for (const CheckedPolicy &p : out.policies) {
+  for (const CheckedPolicy &p : ctx.out.policies) {
     if (unread(p.name)) {
       warn("reads", "policy", p.name, p.loc);
       continue;
@@ -201,10 +194,10 @@ void Checker::warnOfUnused() {
 }
 
 /// Warns of a stage that runs again and again and feeds drafts behind a model's KV, where nothing ever keeps any.
-void Checker::warnOfLostDrafts() {
+void States::warnOfLostDrafts() {
   std::set<std::string> told;
-  for (const ast::StageDecl &stage : in.stages)
-    for (const auto &[model, loc] : uses[&stage].drafts)
+  for (const ast::StageDecl &stage : ctx.in.stages)
+    for (const auto &[model, loc] : ctx.uses[&stage].drafts)
       for (const ast::Name &on : stage.on) {
         std::set<std::string> behind;
         for (const ast::Name &to : targets(stage))
@@ -213,8 +206,8 @@ void Checker::warnOfLostDrafts() {
           continue;
         behind.insert(on.text);
         const bool kept = llvm::any_of(behind, [&](const std::string &name) {
-          auto it = stageOn.find(name);
-          return it != stageOn.end() && uses[it->second].keeps.count(model);
+          auto it = ctx.stageOn.find(name);
+          return it != ctx.stageOn.end() && ctx.uses[it->second].keeps.count(model);
         });
         if (kept)
           continue;
@@ -227,13 +220,13 @@ void Checker::warnOfLostDrafts() {
 }
 
 /// The states that a request in `start` can come to, `start` among them.
-std::set<std::string> Checker::reachableFrom(const std::string &start) const {
+std::set<std::string> States::reachableFrom(const std::string &start) const {
   std::vector<std::string> work = {start};
   std::set<std::string> seen = {start};
   while (!work.empty()) {
     std::string name = work.back();
     work.pop_back();
-    if (auto it = stageOn.find(name); it != stageOn.end())
+    if (auto it = ctx.stageOn.find(name); it != ctx.stageOn.end())
       for (const ast::Name &to : targets(*it->second))
         if (seen.insert(to.text).second)
           work.push_back(to.text);
@@ -242,19 +235,19 @@ std::set<std::string> Checker::reachableFrom(const std::string &start) const {
 }
 
 /// Where a way is missing, all behind it are out of reach: the state that the others are behind is reported.
-void Checker::checkReachable() {
+void States::checkReachable() {
   std::string start;
-  for (const CheckedState &s : out.states)
+  for (const CheckedState &s : ctx.out.states)
     if (s.initial)
       start = s.name;
   std::set<std::string> seen = reachableFrom(start);
-  for (const std::string &end : {out.fault, out.cancel, out.deadline})
+  for (const std::string &end : {ctx.out.fault, ctx.out.cancel, ctx.out.deadline})
     if (!end.empty())
       seen.insert(end);
   for (;;) {
     const CheckedState *first = nullptr;
     std::set<std::string> behind;
-    for (const CheckedState &s : out.states)
+    for (const CheckedState &s : ctx.out.states)
       if (!seen.count(s.name))
         if (std::set<std::string> found = reachableFrom(s.name); found.size() > behind.size()) {
           first = &s;
@@ -268,40 +261,40 @@ void Checker::checkReachable() {
 }
 
 /// A name that is set in one stage must be set on some path before it is read.
-void Checker::checkReadsAreSet() {
+void States::checkReadsAreSet() {
   std::map<std::string, std::set<std::string>> before;
   for (bool changed = true; changed;) {
     changed = false;
-    for (const auto &[name, stage] : stageOn) {
+    for (const auto &[name, stage] : ctx.stageOn) {
       std::set<std::string> after = before[name];
-      after.insert(uses[stage].assigned.begin(), uses[stage].assigned.end());
+      after.insert(ctx.uses[stage].assigned.begin(), ctx.uses[stage].assigned.end());
       for (const ast::Name &to : targets(*stage))
         for (const std::string &field : after)
           changed |= before[to.text].insert(field).second;
     }
   }
   std::set<std::string> reported;
-  for (const ast::StageDecl &stage : in.stages)
-    for (const auto &[name, loc] : uses[&stage].freeReads)
+  for (const ast::StageDecl &stage : ctx.in.stages)
+    for (const auto &[name, loc] : ctx.uses[&stage].freeReads)
       for (const ast::Name &on : stage.on)
-        if (inferred.count(name) && !before[on.text].count(name) && reported.insert(name).second) {
+        if (ctx.inferred.count(name) && !before[on.text].count(name) && reported.insert(name).second) {
           diags.report(Diag::NeverSetBefore, loc, name, on.text);
-          diags.note(inferred[name].setBy[0]->name.loc, "it is set by this stage");
+          diags.note(ctx.inferred[name].setBy[0]->name.loc, "it is set by this stage");
         }
 }
 
 /// Every cycle must pass a stage that appends, commits KV or names its measure:
 /// what is left after removing those stages must have no cycle.
-void Checker::checkProgress() {
+void States::checkProgress() {
   auto progresses = [&](const ast::StageDecl *stage) {
-    const Uses &u = uses[stage];
+    const Uses &u = ctx.uses[stage];
     return u.appends || u.commits || stage->progress;
   };
-  for (const ast::StageDecl &stage : in.stages) {
+  for (const ast::StageDecl &stage : ctx.in.stages) {
     if (!stage.progress)
       continue;
-    const CheckedField *f = field(stage.progress->text);
-    if (!f || !f->type.is(Elem::I32) || !uses[&stage].assigned.count(f->name))
+    const CheckedField *f = ctx.field(stage.progress->text);
+    if (!f || !f->type.is(Elem::I32) || !ctx.uses[&stage].assigned.count(f->name))
       diags.report(Diag::BadProgress, stage.progress->loc, stage.progress->text);
   }
 
@@ -309,8 +302,8 @@ void Checker::checkProgress() {
   std::vector<std::string> path;
   bool reported = false;
   auto visit = [&](auto &self, const std::string &name) -> void {
-    auto it = stageOn.find(name);
-    if (it == stageOn.end() || progresses(it->second))
+    auto it = ctx.stageOn.find(name);
+    if (it == ctx.stageOn.end() || progresses(it->second))
       return;
     colour[name] = 1;
     path.push_back(name);
@@ -330,7 +323,7 @@ void Checker::checkProgress() {
     path.pop_back();
     colour[name] = 2;
   };
-  for (const CheckedState &s : out.states)
+  for (const CheckedState &s : ctx.out.states)
     if (!reported && colour[s.name] == 0)
       visit(visit, s.name);
 }
@@ -351,18 +344,18 @@ static void collectTransitions(const ast::Expr &e, bool first, std::vector<Trans
   collectTransitions(*e.args[2], false, into);
 }
 
-std::optional<StateGraph> Checker::stateGraph() {
+std::optional<StateGraph> States::stateGraph() {
   checkStates();
   checkStageStates();
   checkTransitions();
-  for (const ast::StageDecl &stage : in.stages)
+  for (const ast::StageDecl &stage : ctx.in.stages)
     for (const ast::Name &to : targets(stage))
-      if (!state(to.text))
-        reportUnknownState(to, [](const CheckedState &) { return true; });
+      if (!ctx.state(to.text))
+        ctx.reportUnknownState(to, [](const CheckedState &) { return true; });
   if (diags.hasErrors())
     return std::nullopt;
-  StateGraph graph{out.states, out.fault, out.cancel, out.deadline, {}};
-  for (const ast::StageDecl &stage : in.stages) {
+  StateGraph graph{ctx.out.states, ctx.out.fault, ctx.out.cancel, ctx.out.deadline, {}};
+  for (const ast::StageDecl &stage : ctx.in.stages) {
     std::vector<Transition> ways;
     collectTransitions(*stage.go, true, ways);
     for (const ast::Name &on : stage.on)

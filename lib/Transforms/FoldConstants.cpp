@@ -6,7 +6,7 @@
 // Nothing is re-associated.
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
-#include "device/Exact.h"
+#include "megalith/IR/Scalar.h"
 #include "megalith/Transforms/Passes.h"
 #include <bit>
 #include <cmath>
@@ -18,11 +18,8 @@ using namespace ir;
 
 namespace {
 
-/// A constant scalar: `i` for i32, bool and token, `f` for f32.
-struct Known {
+struct Known : ScalarValue {
   Scalar type;
-  int64_t i = 0;
-  float f = 0;
 };
 
 class Folder {
@@ -85,14 +82,11 @@ private:
 
   void remember(const Operation &op) {
     Scalar type = module.type(op.result()).elem;
-    Known k{type};
+    const Number value = op.get<attr::value>();
     if (type == Scalar::F32)
-      k.f = static_cast<float>(op.get<attr::value>().real());
+      constants[op.result()] = {ScalarValue::real(static_cast<float>(value.real())), type};
     else if (type == Scalar::I32 || type == Scalar::Bool || type == Scalar::Token)
-      k.i = op.get<attr::value>().whole();
-    else
-      return;
-    constants[op.result()] = k;
+      constants[op.result()] = {ScalarValue::whole(value.whole()), type};
   }
 
   static void makeConstant(Operation &op, const Known &k) {
@@ -169,131 +163,22 @@ private:
   }
 
   std::optional<Known> evaluate(const Operation &op) const {
-    Type type = module.type(op.result());
-    if (op.operands.empty() || type.kind != Type::ScalarKind)
+    const Type type = module.type(op.result());
+    if (!hasTrait(op.op, Trait::Arithmetic) || type.kind != Type::ScalarKind)
       return std::nullopt;
-    llvm::SmallVector<Known, 3> a;
+    llvm::SmallVector<ScalarValue, 3> operands;
     for (Value v : op.operands) {
       const Known *k = known(v);
-      if (!k)
+      // What comes of a NaN (min, max, the payload) is the executor's.
+      if (!k || std::isnan(k->f))
         return std::nullopt;
-      a.push_back(*k);
+      operands.push_back(*k);
     }
-    if (op.op == Op::Ratio)
-      return ratio(asFloat(a[0]), asFloat(a[1]));
-    if (op.op == Op::Cast)
-      return type.elem == Scalar::F32   ? Known{type.elem, 0, asFloat(a[0])}
-             : a[0].type == Scalar::F32 ? Known{type.elem, exactInt(a[0].f)}
-                                        : Known{type.elem, a[0].i};
-    if (!op.regions.empty())
+    std::optional<ScalarValue> value = valueOf(op.op, operands, type.elem == Scalar::F32);
+    if (!value || std::isnan(value->f))
       return std::nullopt;
-    if (a[0].type == Scalar::F32)
-      return evaluateFloat(op.op, a[0].f, a.size() > 1 ? a[1].f : 0.0f);
-    return evaluateInt(op.op, type.elem, a[0].i, a.size() > 1 ? a[1].i : 0);
-  }
-
-  static float asFloat(const Known &k) {
-    return k.type == Scalar::F32 ? k.f : static_cast<float>(static_cast<int32_t>(k.i));
-  }
-
-  static std::optional<Known> number(float f) {
-    // What an operation on a NaN gives (min, max, the payload) is the executor's.
-    if (std::isnan(f))
-      return std::nullopt;
-    return Known{Scalar::F32, 0, f};
-  }
-
-  static std::optional<Known> ratio(float a, float b) { return number(b == 0 ? 0.0f : a / b); }
-
-  static std::optional<Known> evaluateFloat(Op op, float a, float b) {
-    auto truth = [](bool b) { return Known{Scalar::Bool, b}; };
-    if (std::isnan(a) || std::isnan(b))
-      return std::nullopt;
-    switch (op) {
-    case Op::Add:
-      return number(a + b);
-    case Op::Sub:
-      return number(a - b);
-    case Op::Mul:
-      return number(a * b);
-    case Op::Div:
-      return number(a / b);
-    case Op::Min:
-      return number(b < a ? b : a);
-    case Op::Max:
-      return number(a < b ? b : a);
-    case Op::Neg:
-      return number(-a);
-    case Op::Exp:
-      return number(exactExp(a));
-    case Op::Log:
-      return number(exactLog(a));
-    case Op::Pow:
-      return number(exactPow(a, b));
-    case Op::Sqrt:
-      return number(exactSqrt(a));
-    case Op::Abs:
-      return number(exactAbs(a));
-    case Op::Eq:
-      return truth(a == b);
-    case Op::Ne:
-      return truth(a != b);
-    case Op::Lt:
-      return truth(a < b);
-    case Op::Le:
-      return truth(a <= b);
-    case Op::Gt:
-      return truth(a > b);
-    case Op::Ge:
-      return truth(a >= b);
-    default:
-      return std::nullopt;
-    }
-  }
-
-  static std::optional<Known> evaluateInt(Op op, Scalar type, int64_t a, int64_t b) {
-    // 64 bits hold every exact result; i32 wraps.
-    auto number = [&](int64_t v) { return Known{type, static_cast<int32_t>(v)}; };
-    switch (op) {
-    case Op::Add:
-      return number(a + b);
-    case Op::Sub:
-      return number(a - b);
-    case Op::Mul:
-      return number(a * b);
-    case Op::Div:
-      return number(b ? a / b : 0);
-    case Op::Mod:
-      return number(b ? a % b : 0);
-    case Op::Min:
-      return number(std::min(a, b));
-    case Op::Max:
-      return number(std::max(a, b));
-    case Op::Neg:
-      return number(-a);
-    case Op::Abs:
-      return number(a < 0 ? -a : a);
-    case Op::Eq:
-      return number(a == b);
-    case Op::Ne:
-      return number(a != b);
-    case Op::Lt:
-      return number(a < b);
-    case Op::Le:
-      return number(a <= b);
-    case Op::Gt:
-      return number(a > b);
-    case Op::Ge:
-      return number(a >= b);
-    case Op::And:
-      return number(a && b);
-    case Op::Or:
-      return number(a || b);
-    case Op::Not:
-      return number(!a);
-    default:
-      return std::nullopt;
-    }
+    value->i = wrapped(value->i);
+    return Known{*value, type.elem};
   }
 
   Module &module;

@@ -292,7 +292,7 @@ private:
     field.op = Op::Field;
     field.name = name;
     field.loc = loc;
-    field.set<attr::type>(scalarName(type.elem).str());
+    field.set<attr::type>(type.elem);
     field.set<attr::inferred>(true);
     if (type.kind == Type::Table)
       field.set<attr::rows>(type.size);
@@ -334,7 +334,7 @@ private:
     const Operation *declared = module.find(Op::State, state);
     p.set<attr::stage>(s.stage.name);
     p.set<attr::state>(state);
-    p.set<attr::kind>(std::string(declared && declared->has<attr::slot>() ? "slot" : "admit"));
+    p.set<attr::kind>(declared && declared->has<attr::slot>() ? PartKind::Slot : PartKind::Admit);
     if (s.stage.has<attr::limit>())
       p.set<attr::limit>(s.stage.get<attr::limit>());
     if (k) {

@@ -24,7 +24,7 @@ namespace {
 
 /// How the columns of one product are held.
 struct Pair {
-  enum Kind { Adjacent, Half, Dual } kind = Adjacent;
+  Pairing kind = Pairing::Adjacent;
   int64_t dim = 0, turned = 0;
   unsigned partner = 0;
   bool neighbours = false; ///< rope turns them against each other: stays adjacent
@@ -33,7 +33,7 @@ struct Pair {
 
 /// The products of a stream that each of its values is computed from, and what
 /// that asks of them.
-class Pairing {
+class Pairs {
 public:
   bool contains(Value v) const { return products.count(v); }
 
@@ -58,7 +58,7 @@ public:
     case Op::ArgMax:
       for (Value v : op.operands) {
         auto found = products.find(v);
-        if (found == products.end() || found->second.size() != 1 || pairs[*found->second.begin()].kind == Pair::Dual)
+        if (found == products.end() || found->second.size() != 1 || pairs[*found->second.begin()].kind == Pairing::Dual)
           return false;
       }
       for (unsigned p : from)
@@ -79,19 +79,19 @@ private:
   bool makeHalf(unsigned p, const Operation &rotate) {
     Pair &pair = pairs[p];
     const int64_t dim = rotate.get<attr::dim>(), turned = rotate.get<attr::turned>();
-    const bool other = pair.kind == Pair::Half && (pair.dim != dim || pair.turned != turned);
+    const bool other = pair.kind == Pairing::Half && (pair.dim != dim || pair.turned != turned);
     // Two lanes store together: pairs of what is turned, and of the rest, stand side by side in twos.
     const bool apart = turned && (turned % 4 != 0 || (dim - turned) % 4 != 0);
-    if (pair.kind == Pair::Dual || pair.neighbours || other || apart)
+    if (pair.kind == Pairing::Dual || pair.neighbours || other || apart)
       return false;
-    pair.kind = Pair::Half;
+    pair.kind = Pairing::Half;
     pair.dim = dim;
     pair.turned = turned;
     return true;
   }
 
   bool keepAdjacent(unsigned p) {
-    if (pairs[p].kind != Pair::Adjacent)
+    if (pairs[p].kind != Pairing::Adjacent)
       return false;
     pairs[p].alone = pairs[p].neighbours = true;
     return true;
@@ -100,11 +100,11 @@ private:
   bool makeDual(unsigned a, unsigned b) {
     auto allows = [&](unsigned p, unsigned other) {
       const Pair &pair = pairs[p];
-      return !pair.alone && (pair.kind == Pair::Adjacent || (pair.kind == Pair::Dual && pair.partner == other));
+      return !pair.alone && (pair.kind == Pairing::Adjacent || (pair.kind == Pairing::Dual && pair.partner == other));
     };
     if (!allows(a, b) || !allows(b, a))
       return false;
-    pairs[a].kind = pairs[b].kind = Pair::Dual;
+    pairs[a].kind = pairs[b].kind = Pairing::Dual;
     pairs[a].partner = b;
     pairs[b].partner = a;
     return true;
@@ -136,8 +136,8 @@ public:
   }
 
 private:
-  Pairing pairingOfStream() const {
-    Pairing pairing;
+  Pairs pairsOfStream() const {
+    Pairs pairing;
     for (const Operation &op : region.ops[at].region().ops) {
       if (op.op == Op::MatMul)
         pairing.addProduct(op.result());
@@ -149,7 +149,7 @@ private:
 
   /// All operations behind the stream that may move into it.
   std::set<size_t> choose(const RegionIndex &index) const {
-    Pairing pairing = pairingOfStream();
+    Pairs pairing = pairsOfStream();
     std::set<size_t> moved;
     for (size_t j = at + 1; j < region.ops.size(); ++j)
       if (isAtHand(region.ops[j], index, pairing) && pairing.add(region.ops[j]))
@@ -158,7 +158,7 @@ private:
   }
 
   /// True when every operand of `op` can be read column by column in the stream.
-  bool isAtHand(const Operation &op, const RegionIndex &index, const Pairing &pairing) const {
+  bool isAtHand(const Operation &op, const RegionIndex &index, const Pairs &pairing) const {
     if (!isElementwise(op.op) && op.op != Op::RotateHalf && op.op != Op::KvAppend && op.op != Op::ArgMax)
       return false;
     std::optional<int64_t> columns;
@@ -230,7 +230,7 @@ private:
   }
 
   void setPairs() {
-    Pairing pairing = pairingOfStream();
+    Pairs pairing = pairsOfStream();
     size_t next = 0;
     for (Operation &op : region.ops[at].region().ops) {
       if (op.op != Op::MatMul)
@@ -239,14 +239,12 @@ private:
       op.erase<attr::dim>();
       op.erase<attr::turned>();
       op.erase<attr::partner>();
-      op.set<attr::pair>(std::string(pair.kind == Pair::Adjacent ? "adjacent"
-                                     : pair.kind == Pair::Half   ? "half"
-                                                                 : "dual"));
-      if (pair.kind == Pair::Half)
+      op.set<attr::pair>(pair.kind);
+      if (pair.kind == Pairing::Half)
         op.set<attr::dim>(pair.dim);
       if (pair.turned)
         op.set<attr::turned>(pair.turned);
-      if (pair.kind == Pair::Dual)
+      if (pair.kind == Pairing::Dual)
         op.set<attr::partner>(static_cast<int64_t>(pair.partner));
     }
   }
@@ -293,7 +291,7 @@ private:
 
 Module fuseEpilogues(Module module) {
   forEachTensorRegion(module, [&](Operation &model, Region &segment, Region &region) {
-    bool fused = model.get<attr::numerics>() == "fused";
+    bool fused = model.get<attr::numerics>() == Numerics::Fused;
     for (size_t i = 0; i < region.ops.size(); ++i)
       if (region.ops[i].op == Op::Stream)
         EpilogueFuser(module, segment, region, i, fused).run();

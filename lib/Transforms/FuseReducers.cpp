@@ -97,7 +97,7 @@ Module fuseReducers(Module module) {
     yield.operands = {reads ? best(results[0], "argmax") : results[0]};
     std::vector<std::string> read;
     for (size_t i = 0; i < names.size(); ++i)
-      if (someReducer(module, model.name, [&](const Operation &r) { return r.get<attr::of>() == names[i]; })) {
+      if (someReducer(module, model.name, [&](const Operation &r) { return r.get<attr::result>() == names[i]; })) {
         read.push_back(names[i]);
         yield.operands.push_back(best(results[1 + i], names[i]));
       }

@@ -16,7 +16,7 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class Step:
-    """Takes tokens, or behind a step that `fuses`, parts of a single one; gives such."""
+    """Takes tokens, or after a step that `fuses`, parts of a single one; gives such."""
 
     fuses = False
     """What it gives is one token, in parts."""
@@ -88,7 +88,7 @@ class _ByteFallback(Step):
 
     def __init__(self, holds_runs: bool) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("megalith-each-byte")
-        self._holds = holds_runs  # a step behind this one looks at whole tokens
+        self._holds = holds_runs  # a step after this one looks at whole tokens
         self._run: str | None = None
 
     def push(self, token: str) -> Iterable[str]:
@@ -244,7 +244,7 @@ class _Whole(Step):
 
 
 class CleanUp(Step):
-    """As `clean_up_tokenization` of `transformers`. Each of its patterns is of few characters, so behind another one a
+    """As `clean_up_tokenization` of `transformers`. Each of its patterns is of few characters, so after another one a
     part ends."""
 
     fuses = True
@@ -317,7 +317,7 @@ class Decoder:
             self._makers.append(CleanUp)
 
     def _maker_of(self, part: Mapping[str, Any], fused: bool, before_text: bool) -> MakeStep:
-        """`fused`: it sees one token in parts. `before_text`: nothing behind it looks at whole tokens."""
+        """`fused`: it sees one token in parts. `before_text`: nothing after it looks at whole tokens."""
         kind = part["type"]
         if kind == "Fuse":
             return _Fuse
@@ -367,7 +367,7 @@ class Decoder:
         return _Chain([make() for make in self._makers])
 
     def text_behind(self, token: str) -> str:
-        """Its text behind another one."""
+        """Its text after another one."""
         chains = [self.start(), self.start()]
         texts = ["".join(chain.push("a")) for chain in chains]
         texts[1] += "".join(chains[1].push(token))
@@ -376,7 +376,7 @@ class Decoder:
 
 
 class _Chain(Step):
-    """One step behind the other."""
+    """One step after the other."""
 
     def __init__(self, steps: list[Step]) -> None:
         self._steps = steps

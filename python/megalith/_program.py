@@ -50,7 +50,7 @@ class Source:
     """The text of a kernel."""
 
     cuda: str
-    """Both units, one behind the other."""
+    """Both units, one after the other."""
     control: tuple[str, str]
     """The pipeline's unit: what compilers call it, and its text."""
     tensors: tuple[str, str]

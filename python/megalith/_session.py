@@ -255,7 +255,7 @@ class Session:
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        """Waits for the requests that run; behind an exception, stops at once."""
+        """Waits for the requests that run; after an exception, stops at once."""
         if kind is None:
             self.stop()
         else:

@@ -25,9 +25,9 @@ class _Stream:
     number: int
     """Of the request."""
     prompt: Tokens
-    """Its tokens. Text of those that come is text behind them."""
+    """Its tokens. Text of those that come is text after them."""
     end: End | None
-    """How it ended, behind the last token."""
+    """How it ended, after the last token."""
     prompt_logprobs: list[Logprob]
     """Of each token of the prompt, with `prompt_logprobs`; they are there with the first token."""
 
@@ -83,7 +83,7 @@ class _Stream:
 class Generation(_Stream, Iterator[int]):
     """The tokens of one request as they come. It is an iterator; `events()` has more.
 
-    A request that ends with a fault raises `megalith.Error` behind its tokens; `events()` tells it in the last event.
+    A request that ends with a fault raises `megalith.Error` after its tokens; `events()` tells it in the last event.
     Who drops the iterator before its end, or calls `close()`, cancels the request.
     """
 

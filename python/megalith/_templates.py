@@ -139,7 +139,7 @@ class Templates:
         except (TypeError, ValueError) as error:
             raise TextError(f"the chat must be JSON: {one_line(error)}") from error
         with self._room:
-            if self._owner != os.getpid():  # behind a fork; the pipes are the parent's
+            if self._owner != os.getpid():  # after a fork; the pipes are the parent's
                 self._idle, self._owner = [], os.getpid()
             process = self._idle.pop() if self._idle else _Process(self.sources)
             try:

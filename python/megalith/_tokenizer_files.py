@@ -89,7 +89,7 @@ class CheckpointTokens:
     added: list[Any]
     """Of the package's class, in the order in which they are added."""
     adds: tuple[bool, bool] | None
-    """BOS in front of a text, and EOS behind it. None: as `tokenizer.json` says."""
+    """BOS in front of a text, and EOS after it. None: as `tokenizer.json` says."""
     adds_space: bool | None
     """In front of a text."""
 

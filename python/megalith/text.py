@@ -36,7 +36,7 @@ ChatMessage = Mapping[str, Any]
 _TOKENIZER_BYTES = 256 << 20
 """Of a tokenizer.json; those of large vocabularies have some 30 MiB."""
 _CONTEXT = 64
-"""Tokens with text, of a prompt's end, on which the text of those behind it may depend."""
+"""Tokens with text, of a prompt's end, on which the text of those after it may depend."""
 
 
 def _need(module: str, package: str, what: str) -> Any:
@@ -66,7 +66,7 @@ class Pieces:
 
 
 class _BehindPieces(Pieces):
-    """Text behind a prompt that ends within a character: what was text of the prompt is not text behind it."""
+    """Text after a prompt that ends within a character: what was text of the prompt is not text after it."""
 
     def __init__(self, pieces: Pieces, shown: str) -> None:
         self._pieces, self._shown = pieces, shown
@@ -89,7 +89,7 @@ class Tokenizer:
     """Makes tokens of text, and text of tokens.
 
     Text of tokens is what they add to the text in front of them: a word's space is a part of it, unless nothing stands
-    in front. So wherever tokens become text, `prompt` may say which tokens they stand behind."""
+    in front. So wherever tokens become text, `prompt` may say which tokens they stand after."""
 
     eos: frozenset[int] = frozenset()
     """Tokens that end a text: those of the model, and the tokenizer's own. They have no text."""
@@ -136,7 +136,7 @@ class Tokenizer:
         return f"<{token}>"
 
     def pieces(self, prompt: Iterable[int] | None = None, *, special: bool = False) -> Pieces:
-        """For tokens that come one by one, behind those of a prompt. `special`: special ones have text, too."""
+        """For tokens that come one by one, after those of a prompt. `special`: special ones have text, too."""
         pieces = self._pieces(special)
         tail = self._tail([] if prompt is None else list(prompt), special)
         if not tail:
@@ -151,14 +151,14 @@ class Tokenizer:
         raise NotImplementedError
 
     def _tail(self, prompt: list[int], special: bool) -> list[int]:
-        """Tokens of its end that give the text behind it all that it depends on."""
+        """Tokens of its end that give the text after it all that it depends on."""
         return prompt[-_CONTEXT:]
 
     def stream(
         self, tokens: Iterable[int], prompt: Iterable[int] | None = None, *, special: bool = False
     ) -> Iterator[str]:
         """Pieces of text while the tokens come. Each is whole characters; none is empty. Without a `prompt`, tokens of
-        `Session.generate` stand behind that of their request."""
+        `Session.generate` stand after that of their request."""
         pieces = self.pieces(getattr(tokens, "prompt", None) if prompt is None else prompt, special=special)
         for token in tokens:
             if piece := pieces.push(token):

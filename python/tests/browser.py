@@ -90,4 +90,4 @@ class Browser:
         self.process.wait()
         os.close(self.input)
         os.close(self.output)
-        self.folder.cleanup()  # its other processes end behind the first, and may still write there
+        self.folder.cleanup()  # its other processes end after the first, and may still write there

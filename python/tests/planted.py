@@ -1,4 +1,4 @@
-"""Checkpoints whose answers are planted: the logits behind a position are what the test says, whatever the tokens are."""
+"""Checkpoints whose answers are planted: the logits after a position are what the test says, whatever the tokens are."""
 
 import json
 import struct
@@ -60,5 +60,5 @@ def plant(folder, vocabulary, logits, **config):
 
 
 def says(*answers):
-    """Logits. An answer is the length of a prompt, and the tokens behind it."""
+    """Logits. An answer is the length of a prompt, and the tokens after it."""
     return {length - 1 + place: {token: 20.0} for length, tokens in answers for place, token in enumerate(tokens)}

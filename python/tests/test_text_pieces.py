@@ -47,7 +47,7 @@ def gemma():
 
 
 def runs_held():
-    """Steps behind the bytes look at whole tokens; ends are stripped, and a pattern goes over tokens."""
+    """Steps after the bytes look at whole tokens; ends are stripped, and a pattern goes over tokens."""
     made, _ = llama()
     return made, decoders.Sequence(
         [
@@ -190,7 +190,7 @@ def test_the_first_space_of_a_completion(tmp_path):
     the, cat, s = (made.token_to_id(each) for each in ("▁the", "▁cat", "s"))
     assert in_pieces(tokenizer, [cat, s], prompt=[1, the]) == [" cat", "s", ""]
     assert in_pieces(tokenizer, [cat, s], prompt=[1]) == ["cat", "s", ""]
-    assert in_pieces(tokenizer, [the, 3, cat]) == ["the", "", " cat", ""]  # a space behind a special token is text
+    assert in_pieces(tokenizer, [the, 3, cat]) == ["the", "", " cat", ""]  # a space after a special token is text
 
     class Generation(list):
         prompt = [1, the]

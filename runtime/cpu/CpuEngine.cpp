@@ -122,7 +122,7 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
 
 /// Calls fn(params) with the parameters as a kernel for so many models takes them.
 template <int Models = 1, class Fn> static void withParams(const abi::HostParams &params, size_t models, Fn fn) {
-  if constexpr (Models < abi::kMostModels)
+  if constexpr (Models < limits::models)
     if (models > Models)
       return withParams<Models + 1>(params, models, fn);
   abi::LaunchParamsOf<Models> of;

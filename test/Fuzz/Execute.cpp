@@ -109,7 +109,7 @@ std::optional<Trace> traceOf(const ir::Module &module) {
 
 void compareRuns(const Trace &before, const ir::Module &after) {
   for (const ir::Operation *model : after.all(Op::Model))
-    if (model->get<attr::numerics>() == "fused") // rounds less than before
+    if (model->get<attr::numerics>() == ir::Numerics::Fused) // rounds less than before
       return;
   std::optional<Trace> trace = traceOf(after);
   if (!trace)

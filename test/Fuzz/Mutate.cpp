@@ -25,7 +25,10 @@ constexpr const char *words[] = {
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) Name,
 #define WORD(Word) Word,
 #include "megalith/Sema/Builtins.def"
-#define ELEMENTWISE(Id, Name, Arity) Name,
+#define ELEMENTWISE1(Id, function, Name) Name,
+#define ELEMENTWISE2(Id, function, Name) Name,
+#define ROUNDING(Id, function, Name)
+#include "megalith/IR/Elementwise.def"
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) Name,
 #include "megalith/Sema/ModelFunctions.def"
 #define OP(Enum, Mnemonic, ...) Mnemonic,
@@ -33,7 +36,7 @@ constexpr const char *words[] = {
 #define PASS(Function, Name, Text) Name,
 #include "megalith/Transforms/Passes.def"
 #define FAULT(Enum, Code, Name, Text, Numbers) Name,
-#include "megalith/IR/Faults.def"
+#include "megalith/Contract/Faults.def"
     "i32",
     "f32",
     "bool",

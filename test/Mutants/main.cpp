@@ -20,6 +20,7 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <map>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ static cl::opt<unsigned> every("every", cl::init(1),
 static cl::opt<uint64_t> seeds("seeds", cl::init(40), cl::desc("Most schedules for a mutant"));
 static cl::opt<uint64_t> sound("sound", cl::init(40), cl::desc("Schedules of the unbroken kernel"));
 static cl::opt<unsigned> jobs("jobs", cl::init(2), cl::desc("Mutants at a time"));
-static cl::opt<bool> verbose("verbose", cl::desc("Print what was found"));
+static cl::opt<bool> verbose("verbose", cl::desc("Print what was found, and how long it took"));
 
 namespace {
 
@@ -255,6 +256,13 @@ private:
   }
 };
 
+double seconds(int who) {
+  rusage used;
+  getrusage(who, &used);
+  return double(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         1e-6 * double(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
 /// Runs `work` in a process of its own, so that a broken kernel takes only itself along.
 class Job {
 public:
@@ -267,6 +275,9 @@ public:
       close(ends[0]);
       Verdict v = work();
       std::string text = (v.good ? "+" : "-") + v.text;
+      if (verbose && seconds(RUSAGE_SELF) > 0.05) // it ran
+        text += fmt::format("\n      {:.1f} s of CPU, and {:.1f} s to compile", seconds(RUSAGE_SELF),
+                            seconds(RUSAGE_CHILDREN));
       while (!text.empty()) {
         ssize_t n = write(ends[1], text.data(), text.size());
         if (n <= 0)

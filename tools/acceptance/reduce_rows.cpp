@@ -26,7 +26,7 @@ int main() {
   std::vector<float> logits(vocab);
   for (int32_t r = 0; r < rows; ++r) {
     RowReduction with;
-    with.reducer = "sample";
+    with.reducer = Reducer::Sample;
     take(&with.temperature, 1);
     take(&with.topK, 1);
     take(&with.topP, 1);

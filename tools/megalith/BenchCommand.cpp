@@ -41,7 +41,7 @@ megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
   add("batch", numbers(batches, "n,...", 1 << 16), "Requests at a time (default: 1)");
   add("tokens", number(tokens, "n", 1, 1 << 24), "Tokens to generate per request (default: 64)");
   add("repeats", number(repeats, "n", 1, 1000),
-      "Runs of each combination, behind one that does not count; medians are printed (default: 5)");
+      "Runs of each combination, after one that does not count; medians are printed (default: 5)");
   add("prefill", flag(prefill), "Feed the prompts; otherwise their K and V are in the pool, random");
   add("device",
       choice(cpu,
@@ -71,7 +71,7 @@ void BenchCommand::addLive() {
       "With --live: how long power is watched in each state (default: 5)");
 }
 
-/// What stands behind `--live` and belongs to it.
+/// The options of `--live`, and those that it does not have.
 bool BenchCommand::checkLive(Diagnostics &diags) {
   const bool wanted = !live.parts.empty();
   for (const char *own : {"prompts", "loads", "rates", "requests", "arrival-seed", "busy", "idle-seconds"})

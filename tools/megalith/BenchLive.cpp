@@ -212,17 +212,19 @@ private:
   // --- in a session, and as `run` does it
 
   std::optional<Results> runOf(const std::vector<Request> &requests) {
-    auto results = runAll(kernel, {.capacity = requests.size(), .progress = showProgress}, requests, diags);
-    for (size_t i = 0; results && i < requests.size(); ++i)
+    auto results = kernel.run(requests, {.progress = showProgress});
+    if (!got(results, diags))
+      return std::nullopt;
+    for (size_t i = 0; i < requests.size(); ++i)
       if (const RequestResult &r = results->requests[i]; r.finish == "fault" || r.finish == "limit") {
         diags.report(Diag::RequestFaulted, {}, std::to_string(i), r.fault.empty() ? r.finish : r.fault,
                      r.fault.empty() ? "the run was cut off" : faultText(r.fault));
         return std::nullopt;
       }
-    return results;
+    return std::move(*results);
   }
 
-  /// News behind the kernel's word, in microseconds.
+  /// News after the kernel's word, in microseconds.
   struct Visible {
     Values seen, returned; ///< the session has read it, next() has given it out
     void add(const Client &client) {
@@ -245,7 +247,7 @@ private:
 
   bool speed() {
     if (!command.json)
-      print(fmt::format("\n{:>6} {:>13} {:>17} {:>8}   behind the kernel's word, us (p50 p95 p99): seen, returned\n",
+      print(fmt::format("\n{:>6} {:>13} {:>17} {:>8}   after the kernel's word, us (p50 p95 p99): seen, returned\n",
                         "batch", "run tokens/s", "session tokens/s", "ratio %"));
     for (int64_t batch : command.batches) {
       const auto requests = makeRequests(program, live.shortest, batch, command.tokens);

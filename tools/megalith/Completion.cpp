@@ -166,7 +166,7 @@ _megalith_pipelines() {
 _megalith() {
   local -a commands
   commands=(
-    'help:Help, of a command behind it'
+    'help:Help, of a command after it'
 @NAMES@  )
   if (( CURRENT == 2 )); then
     _describe -t commands command commands
@@ -242,13 +242,13 @@ A pipeline or a file of requests may be
 .BR \- ,
 the standard input.
 .SH OPTIONS
-These may stand before a command or behind it.
+These may stand before a command or after it.
 .TP
 .B \-\-color[=auto|always|never]
 Colours of messages. Without it they are there on a terminal, unless NO_COLOR is set or TERM is dumb.
 .TP
 .B \-h, \-\-help
-Help, of a command behind it.
+Help, of a command after it.
 .TP
 .B \-\-version
 The version.

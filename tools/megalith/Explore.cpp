@@ -13,7 +13,7 @@ public:
   ExploreCommand();
 
 private:
-  tools::ExploreOptions options;
+  tools::ExploreOptions exploring;
   std::string requestsFile, arrivalsFile, draftsFile;
 
   bool runProgram(Diagnostics &diags) override;
@@ -25,14 +25,14 @@ ExploreCommand::ExploreCommand()
                       .examples = R"(megalith explore FILE --model DIR --seeds 200
   looks for races, deadlocks and the like in the emitted kernel, without a GPU)"}) {
   addModels();
-  addKernel(options.wholeKernel);
-  addEdits(options.sourceFiles);
-  addSession(options, arrivalsFile, draftsFile);
+  addKernel(exploring.wholeKernel);
+  addEdits(exploring.sourceFiles);
+  addRun(exploring, arrivalsFile, draftsFile);
   add("requests", inputFile(text(requestsFile, "file.jsonl")), "As for run (default: three small requests)");
-  add("seeds", number(options.schedules, "n", 0, 1000000000),
+  add("seeds", number(exploring.schedules, "n", 0, 1000000000),
       "Schedules to run beside the first, which is round robin (default: 100)");
-  add("first-seed", number(options.firstSeed, "n", 0, INT64_MAX), "Seed of the first of them");
-  add("live", flag(options.live),
+  add("first-seed", number(exploring.firstSeed, "n", 0, INT64_MAX), "Seed of the first of them");
+  add("live", flag(exploring.live),
       "The requests come while the kernel runs, from a host that is one more thread under the schedule; it takes some "
       "back, and lets the kernel rest and go on");
 }
@@ -51,20 +51,20 @@ bool ExploreCommand::runProgram(Diagnostics &diags) {
     auto drafts = tools::readDrafts(*program, draftsFile, *requests);
     if (!got(drafts, diags))
       return false;
-    options.drafts = std::move(*drafts);
+    exploring.drafts = std::move(*drafts);
   }
-  options.cpuArch = cpuArch;
-  options.progress = showProgress;
-  auto found = tools::explore(*program, *requests, options);
+  exploring.cpuArch = cpuArch;
+  exploring.progress = showProgress;
+  auto found = tools::explore(*program, *requests, exploring);
   if (!got(found, diags))
     return false;
   diags.adopt(found->messages);
   llvm::outs() << acceptedLine(program->accepted())
                << fmt::format("{} schedules (round robin, then seeds {} to {}){}, {:.1f} million steps in {:.1f} s: "
                               "nothing found\n",
-                              found->runs, options.firstSeed, options.firstSeed + options.schedules - 1,
-                              options.live ? " of a live session" : "", double(found->steps) / 1e6, found->seconds);
-  if (options.live)
+                              found->runs, exploring.firstSeed, exploring.firstSeed + exploring.schedules - 1,
+                              exploring.live ? " of a live session" : "", double(found->steps) / 1e6, found->seconds);
+  if (exploring.live)
     llvm::outs() << found->launches
                  << " launches; in each session every request ended once, with the tokens of a run\n";
   else

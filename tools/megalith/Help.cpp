@@ -28,7 +28,7 @@ std::string optionForm(const Option &option) {
 
 namespace {
 
-/// The words of `text` in lines of `width`. The first begins behind `used` columns, the others behind `indent`.
+/// The words of `text` in lines of `width`. The first begins after `used` columns, the others after `indent`.
 std::string wrapped(StringRef text, size_t used, size_t indent, size_t width, StringRef lineEnd = "") {
   std::string out;
   llvm::SmallVector<StringRef> words;
@@ -86,9 +86,9 @@ std::string programHelp(unsigned width) {
   out += "\nUSAGE: megalith <command> [options]\n\nCOMMANDS:\n";
   for (const Command *command : commands())
     out += entry(command->name().str(), command->about.description, 2, column, width);
-  out += "\nOPTIONS, before a command or behind it:\n";
+  out += "\nOPTIONS, before a command or after it:\n";
   out += entry("--color[=<when>]", colorHelp, 2, 20, width);
-  out += entry("-h, --help", "Help, of a command behind it", 2, 20, width);
+  out += entry("-h, --help", "Help, of a command after it", 2, 20, width);
   out += entry("--version", "The version", 2, 20, width);
   out += "\n" + wrapped("`megalith help <command>` lists the options of a command and shows examples.", 0, 0, width);
   return out;

@@ -47,10 +47,10 @@ std::optional<std::string> findGpu(const std::string &advice, Diagnostics &diags
   const auto found = tools::findGpu();
   if (found)
     return *found;
-  // The advice behind the reason is that of `run`.
+  // The advice after the reason is that of `run`.
   const Error error = found.errors().first();
   const llvm::StringRef reason = llvm::StringRef(error.message).split("; `--device=").first;
-  diags.report(diagByKebab(error.kind), {}, reason.str() + "; " + advice);
+  diags.report(AnyDiag{diagByKebab(error.kind)}, {}, reason.str() + "; " + advice);
   return std::nullopt;
 }
 

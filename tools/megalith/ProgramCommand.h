@@ -25,8 +25,8 @@ protected:
   void addKernel(bool &wholeKernel);
   /// Those that start in mid-way or look at it: `--ir`, `--cu`, ...
   void addEdits(std::vector<std::string> &cuFiles);
-  /// Of what the kernel is given (SessionOptions, tools::ExploreOptions), `--seed` and others.
-  template <class Options> void addSession(Options &options, std::string &arrivalsFile, std::string &draftsFile);
+  /// Of what the kernel is given (RunOptions, tools::ExploreOptions), `--seed` and others.
+  template <class Options> void addRun(Options &options, std::string &arrivalsFile, std::string &draftsFile);
   /// `--control` and `--ticks-per-launch`.
   void addLoop(Control &control, int64_t &ticksPerLaunch);
 
@@ -37,7 +37,7 @@ protected:
 };
 
 template <class Options>
-void ProgramCommand::addSession(Options &options, std::string &arrivalsFile, std::string &draftsFile) {
+void ProgramCommand::addRun(Options &options, std::string &arrivalsFile, std::string &draftsFile) {
   add("replay-epsilon", number(options.replayEpsilon, "x"),
       "A replayed token may be this far below the own maximum, relative to the norm of the row's logits (default: "
       "0.05)");

@@ -17,7 +17,7 @@ public:
 
 private:
   KernelOptions kernelOptions;
-  SessionOptions session;
+  RunOptions running;
   std::string requestsFile, arrivalsFile;
   Format format = Format::Auto;
   bool isText = false; ///< the results are for reading
@@ -31,7 +31,7 @@ private:
   bool readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags);
   std::optional<Kernel> load(const Program &program, Diagnostics &diags);
   void print(const RunReport &report) const { llvm::outs() << (isText ? formatText(report) : formatJson(report)); }
-  void reportInterrupted(const Program &program, const Kernel &kernel, const Session &ran, Results results,
+  void reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all, Results results,
                          Diagnostics &diags) const;
   void reportAll(const RunReport &report, size_t rangesBefore, Diagnostics &diags) const;
 };
@@ -56,8 +56,8 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
   addModels();
   addKernel(kernelOptions.wholeKernel);
   addEdits(kernelOptions.sourceFiles);
-  addSession(session, arrivalsFile, draftsFile);
-  addLoop(session.control, session.ticksPerLaunch);
+  addRun(running, arrivalsFile, draftsFile);
+  addLoop(running.control, running.ticksPerLaunch);
   add("requests", inputFile(text(requestsFile, "file.jsonl")),
       "One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", \"eos\", \"stop\", \"priority\", "
       "\"sampling\"}")
@@ -69,9 +69,9 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
               {Device::Cpu, "cpu", "the emitted kernel on the CPU"},
               {Device::Reference, "reference", "the reference executor: the IR, without a kernel"}}),
       "Where to run (default: auto)");
-  add("schedule", scheduleOf(session.schedule),
+  add("schedule", scheduleOf(running.schedule),
       "On cpu: the order of the threads, checked as with --check: round-robin, random:SEED or pct:SEED[:CHANGES]; @N "
-      "behind it: only its first N decisions");
+      "after it: only its first N decisions");
   add("check", flag(kernelOptions.check), "On cpu: check the memory model, and that no access races");
   add("format",
       choice(format, {{Format::Auto, "auto", "text on a terminal, else json"},
@@ -80,25 +80,25 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
       "Form of the results (default: auto)");
   add("trace", outputFile(text(traceFile, "file.jsonl")), "Write what every tick did");
   add("logits", outputFile(text(logitsFile, "file")),
-      "Write the logits behind each generated token: a JSON line, then f32");
+      "Write the row of logits that gave each generated token: a JSON line, then f32");
   add("timeline", outputFile(text(timelineFile, "file.json")),
       "Write what slots, passes, pools and the host did, for chrome://tracing or Perfetto");
   add("replay", inputFile(text(replayFile, "file.jsonl")),
       "Use this trace's tokens, check each against the own logits, and compare the control traces (auto: on the "
       "reference executor)");
   add("reference-at", text(compile.stopAfter, "pass"), "Reference executor: run the IR as it is after this pass");
-  add("max-ticks", number(session.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
-  add("kv-hash", flag(session.kvHash), "Put a hash of each row's K and V into the trace");
+  add("max-ticks", number(running.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
+  add("kv-hash", flag(running.kvHash), "Put a hash of each row's K and V into the trace");
   add("acceptance", text(acceptanceText, "P,..."),
       "Synthetic drafts, right with probability P: of all requests, P,Q of the requests in turn, or P:N,Q:M of a "
       "request's first N new tokens, the next M, ...; decodes without drafts first");
   add("acceptance-seed", number(acceptanceSeed, "n"), "Which of the synthetic drafts are right");
   add("inject-corrupt", texts(corruptions, "TICK:ID:FIELD:VALUE"),
       "For tests: overwrite a request's field before a tick");
-  add("delay-seed", number(session.delaySeed, "n"), "For tests: random delays before waits");
-  add("watchdog", number(session.watchdogSeconds, "seconds"),
+  add("delay-seed", number(running.delaySeed, "n"), "For tests: random delays before waits");
+  add("watchdog", number(running.watchdogSeconds, "seconds"),
       "Stop a kernel in which nothing moves for so long; 0: never (default: 10)");
-  add("repeat", number(session.repeat, "n", 1), "Run n times; tokens, logits, traces and KV must be equal bit for bit");
+  add("repeat", number(running.repeat, "n", 1), "Run n times; tokens, logits, traces and KV must be equal bit for bit");
 }
 
 /// Options that cannot go together.
@@ -116,16 +116,16 @@ bool RunCommand::checkOptions(Diagnostics &diags) const {
        "only `--device=reference` can run the IR after any pass"},
       {reference && !kernelOptions.sourceFiles.empty(), "--cu",
        "only `--device=cuda` and `--device=cpu` run a CUDA source"},
-      {reference && session.ticksPerLaunch > 0, "--ticks-per-launch",
+      {reference && running.ticksPerLaunch > 0, "--ticks-per-launch",
        "only `--device=cuda` and `--device=cpu` launch a kernel"},
-      {reference && session.control != Control::Resident, "--control",
+      {reference && running.control != Control::Resident, "--control",
        "only `--device=cuda` and `--device=cpu` launch a kernel"},
-      {cpu && session.control == Control::Graph, "--control=graph", "only `--device=cuda` has CUDA graphs"},
+      {cpu && running.control == Control::Graph, "--control=graph", "only `--device=cuda` has CUDA graphs"},
       {reference && kernelOptions.wholeKernel, "--whole-kernel",
        "only `--device=cuda` and `--device=cpu` run a kernel"},
-      {!cpu && !session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
+      {!cpu && !running.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && kernelOptions.check, "--check", "only `--device=cpu` checks memory"},
-      {!replayFile.empty() && session.repeat > 1, "--repeat", "a replay runs once"},
+      {!replayFile.empty() && running.repeat > 1, "--repeat", "a replay runs once"},
       {acceptanceText.empty() && given("acceptance-seed"), "--acceptance-seed",
        "it says which drafts of `--acceptance` are right; give that, too"},
       {!acceptanceText.empty() && !draftsFile.empty(), "--acceptance", "`--inject-drafts` says what is proposed"},
@@ -144,21 +144,21 @@ bool RunCommand::readHooks(const Program &program, const std::vector<Request> &r
     auto drafts = tools::readDrafts(program, draftsFile, requests);
     if (!got(drafts, diags))
       return false;
-    session.drafts = std::move(*drafts);
+    running.drafts = std::move(*drafts);
   }
   for (const std::string &text : corruptions) {
     auto corruption = tools::parseCorruption(program, text, requests);
     if (!got(corruption, diags))
       return false;
-    session.corruptions.push_back(*corruption);
+    running.corruptions.push_back(*corruption);
   }
   if (replayFile.empty())
     return true;
   auto replay = tools::readTrace(replayFile);
   if (!got(replay, diags))
     return false;
-  session.replay = std::move(*replay);
-  session.replayName = replayFile;
+  running.replay = std::move(*replay);
+  running.replayName = replayFile;
   return true;
 }
 
@@ -169,35 +169,22 @@ void writeTrace(const std::string &path, const std::string &trace, Diagnostics &
     diags.report(Diag::TraceWrite, {}, fmt::format("{}: cannot write the trace: {}", path, why));
 }
 
-/// One run of the requests. nullopt after an error.
-std::optional<Results> runSession(Session &session, std::vector<Request> requests, Diagnostics &diags) {
-  for (Request &request : requests)
-    if (!got(session.submit(std::move(request)), diags))
-      return std::nullopt;
-  auto results = session.run();
-  if (!got(results, diags))
-    return std::nullopt;
-  diags.adopt(results->messages);
-  return std::move(*results);
-}
-
 /// Gives out the results of requests that had ended.
-void RunCommand::reportInterrupted(const Program &program, const Kernel &kernel, const Session &ran, Results results,
-                                   Diagnostics &diags) const {
+void RunCommand::reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all,
+                                   Results results, Diagnostics &diags) const {
   std::vector<Request> requests;
   std::vector<RequestResult> ended;
   for (size_t i = 0; i < results.requests.size(); ++i)
     if (results.requests[i].finish != "limit") {
-      requests.push_back(ran.requests()[i]);
+      requests.push_back(all[i]);
       ended.push_back(std::move(results.requests[i]));
     }
-  const size_t all = results.requests.size();
   results.requests = std::move(ended);
-  print({program, kernel, requests, results, acceptanceText, session.control});
+  print({program, kernel, requests, results, acceptanceText, running.control});
   std::vector<std::string> missing;
   for (const NamedFile &output : files(Value::Output))
     missing.push_back(output.option);
-  diags.report(Diag::Interrupted, {}, results.requests.size(), all,
+  diags.report(Diag::Interrupted, {}, results.requests.size(), all.size(),
                missing.empty() ? "" : "; nothing is written for " + llvm::join(missing, ", "));
 }
 
@@ -218,14 +205,12 @@ std::optional<Kernel> RunCommand::load(const Program &program, Diagnostics &diag
   if (kernelOptions.device == Device::Auto && (!replayFile.empty() || !compile.stopAfter.empty()))
     kernelOptions.device = Device::Reference;
   kernelOptions.cpuArch = cpuArch;
-  kernelOptions.check = kernelOptions.check || !session.schedule.empty();
+  kernelOptions.check = kernelOptions.check || !running.schedule.empty();
   kernelOptions.progress = showProgress;
   auto kernel = Kernel::load(program, kernelOptions);
   if (!got(kernel, diags))
     return std::nullopt;
   diags.adopt(kernel->messages());
-  if (kernel->device() == Device::Cpu && !given("watchdog"))
-    session.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   return std::move(*kernel);
 }
 
@@ -255,36 +240,33 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   const auto kernel = load(*program, diags);
   if (!kernel)
     return false;
-  session.capacity = std::max<size_t>(1, requests->size());
-  session.trace = !traceFile.empty() || !timelineFile.empty();
-  session.tickTimes = !timelineFile.empty();
-  session.gauges = isText;
-  session.logits = !logitsFile.empty();
-  session.progress = showProgress;
-  session.interrupted = [] { return os::interrupted() != 0; };
+  running.trace = !traceFile.empty() || !timelineFile.empty();
+  running.tickTimes = !timelineFile.empty();
+  running.gauges = isText;
+  running.logits = !logitsFile.empty();
+  running.progress = showProgress;
+  running.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
-    auto drafts = tools::syntheticDrafts(*kernel, session, *requests, *acceptance, acceptanceSeed);
+    auto drafts = tools::syntheticDrafts(*kernel, running, *requests, *acceptance, acceptanceSeed);
     if (!got(drafts, diags))
       return false;
-    session.drafts = std::move(*drafts);
-    session.synthetic = acceptance->text();
+    running.drafts = std::move(*drafts);
+    running.synthetic = acceptance->text();
   }
-  auto opened = Session::open(*kernel, session);
-  if (!got(opened, diags))
-    return false;
   const size_t rangesBefore = tools::hostRanges().size();
   os::deferInterrupt();
-  auto results = runSession(*opened, std::move(*requests), diags);
-  if (!results)
+  auto results = kernel->run(*requests, running);
+  if (!got(results, diags))
     return false;
+  diags.adopt(results->messages);
   if (results->interrupted) {
-    reportInterrupted(*program, *kernel, *opened, std::move(*results), diags);
+    reportInterrupted(*program, *kernel, *requests, std::move(*results), diags);
     return false;
   }
-  reportAll({*program, *kernel, opened->requests(), *results, acceptanceText, session.control}, rangesBefore, diags);
-  for (size_t i = 0; i < results->requests.size(); ++i)
-    if (auto error = opened->explain(*results, i))
-      diags.adopt(*error);
+  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control}, rangesBefore, diags);
+  for (const RequestResult &result : results->requests)
+    if (result.error)
+      diags.adopt(*result.error);
   return !diags.hasErrors();
 }
 

@@ -23,7 +23,7 @@ public:
       : report(report), results(report.results), gpu(report.kernel.device() == Device::Cuda),
         pools(tools::poolsOf(report.program)), ranges(tools::hostRanges()) {
     // The clocks of host and GPU have nothing in common but that the kernel cannot begin before its launch. It begins
-    // some microseconds behind.
+    // some microseconds later.
     for (size_t i = rangesBefore; gpu && i < ranges.size(); ++i)
       if (ranges[i].name == "launch") {
         zero = ranges[i].end;
@@ -71,7 +71,7 @@ private:
     return about;
   }
 
-  /// Begin of a tick in microseconds; behind the records the end of the last one.
+  /// Begin of a tick in microseconds; after the records the end of the last one.
   double beginOf(size_t tick) const {
     if (!gpu)
       return 1000 * double(tick);

@@ -69,7 +69,7 @@ public:
   /// The columns that say which row it is.
   SweepRow keyOf(const SweepPoint &point, int64_t repeat) const;
   bool has(const SweepRow &key) const;
-  /// Fills in what compares it with other rows, and writes it behind them. False after an error.
+  /// Fills in what compares it with other rows, and writes it after them. False after an error.
   bool add(const SweepPoint &point, SweepRow row, Diagnostics &diags);
   /// `ms` on a GPU, else `ticks`.
   const char *unit() const { return gpu ? "ms" : "ticks"; }

@@ -121,7 +121,7 @@ bool SweepTable::open(Diagnostics &diags) {
     return false;
   };
   const llvm::StringRef text = (*buffer)->getBuffer();
-  const llvm::StringRef whole = text.take_front(text.rfind('\n') + 1); // what stands behind was interrupted
+  const llvm::StringRef whole = text.take_front(text.rfind('\n') + 1); // what comes after it was interrupted
   std::string header;
   for (const std::string &column : columns)
     header += (header.empty() ? "" : ",") + column;

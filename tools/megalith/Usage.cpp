@@ -97,7 +97,7 @@ public:
     if (!line.command)
       unknownCommand(name);
     else if (line.asks == CommandLine::Runs)
-      behindCommand();
+      afterCommand();
     return line;
   }
 
@@ -146,7 +146,7 @@ private:
       if (argument == "--color" && next < arguments.size() &&
           llvm::is_contained({"always", "never", "auto"}, arguments[next])) {
         const std::string word = arguments[next++].str();
-        error("--color " + word, "its value stands behind `=`: `--color=" + word + "`");
+        error("--color " + word, "its value stands after `=`: `--color=" + word + "`");
       } else if (argument == "--color" || value == "always" || value == "true")
         line.color = Color::Always;
       else if (value == "never" || value == "false")
@@ -173,7 +173,7 @@ private:
         owned = option;
       }
     if (owned)
-      diags.note("it stands behind a command that has it: " + owners);
+      diags.note("it stands after a command that has it: " + owners);
     else
       diags.note("before a command `--color`, `--help` and `--version` may stand");
     // Its value is no command.
@@ -191,7 +191,7 @@ private:
       diags.note("a command stands before the file: `megalith run " + name.str() + "`");
   }
 
-  void behindCommand() {
+  void afterCommand() {
     while (next < arguments.size()) {
       const StringRef argument = arguments[next++];
       if (!onlyFiles && global(argument))

@@ -31,7 +31,7 @@ std::string colored(StringRef text) {
     std::tie(line, text) = text.split('\n');
     for (const auto &[word, color] :
          {std::pair("error:", "1;31"), std::pair("warning:", "1;35"), std::pair("note:", "1;36")}) {
-      // At the begin, or behind FILE:LINE:COLUMN.
+      // At the begin, or after FILE:LINE:COLUMN.
       const size_t at = line.starts_with(word) ? 0 : line.find(std::string(": ") + word);
       if (at == StringRef::npos)
         continue;

@@ -1,13 +1,15 @@
 //===- Attributes.h - typed attributes, by Attributes.def -----------------===//
 //
 // Each name of the list is a type in `attr`: `op.get<attr::pages>()` is a whole number
-// and `op.get<attr::on_full>()` a string. A name that is not in the list does not
+// and `op.get<attr::on_full>()` an OnFull. A name that is not in the list does not
 // compile. A name that the operation does not have is an assertion.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_IR_ATTRIBUTES_H
 #define MEGALITH_IR_ATTRIBUTES_H
 
 #include "megalith/IR/Ops.h"
+#include "megalith/IR/Words.h"
+#include "megalith/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include <algorithm>
 #include <map>
@@ -50,63 +52,69 @@ template <size_t N> struct AttrText {
   consteval AttrText(const char (&s)[N]) { std::copy(s, s + N, text); }
 };
 
-/// A name of the list with its kind. One name has one kind: another one would be another type of that name.
-template <AttrText Text, AttrKind Kind> struct AttrName {
-  static constexpr std::string_view text = {Text.text, sizeof(Text.text) - 1};
+/// What code reads and writes of each kind. An attribute of another kind, or none, is read as nothing: 0, "", [], or
+/// the first word.
+namespace kinds {
+template <AttrKind Kind, typename T, typename R> struct Plain {
   static constexpr AttrKind kind = Kind;
+  using Value = T;
+  using Read = R;
+  static Read read(const Attr *attr);
+  static Attr write(Value value) { return Attr(std::move(value)); }
+  static std::vector<std::string> words() { return {}; }
+};
+using Flag = Plain<AttrKind::Flag, bool, bool>;
+using Int = Plain<AttrKind::Int, int64_t, int64_t>;
+using Float = Plain<AttrKind::Float, double, double>;
+using String = Plain<AttrKind::String, std::string, const std::string &>;
+using Ints = Plain<AttrKind::Ints, std::vector<int64_t>, const std::vector<int64_t> &>;
+using Floats = Plain<AttrKind::Floats, std::vector<double>, const std::vector<double> &>;
+using Strings = Plain<AttrKind::Strings, std::vector<std::string>, const std::vector<std::string> &>;
+struct Number : Plain<AttrKind::Number, ir::Number, ir::Number> {
+  static Attr write(ir::Number value) { return value.attr(); }
+};
+
+template <typename Enum> struct Word : Plain<AttrKind::String, Enum, Enum> {
+  static Enum read(const Attr *attr) { return wordNamed<Enum>(String::read(attr)).value_or(Enum()); }
+  static Attr write(Enum value) { return word(value); }
+  static std::vector<std::string> words() { return wordsOf<Enum>(); }
+};
+template <typename Enum> struct WordList : Plain<AttrKind::Strings, std::vector<Enum>, std::vector<Enum>> {
+  static std::vector<Enum> read(const Attr *attr) {
+    std::vector<Enum> list;
+    for (const std::string &text : Strings::read(attr))
+      list.push_back(wordNamed<Enum>(text).value_or(Enum()));
+    return list;
+  }
+  static Attr write(const std::vector<Enum> &value) {
+    std::vector<std::string> list;
+    for (Enum e : value)
+      list.push_back(word(e));
+    return list;
+  }
+  static std::vector<std::string> words() { return wordsOf<Enum>(); }
+};
+} // namespace kinds
+
+/// A name of the list with its kind. One name has one kind: another one would be another type of that name.
+template <AttrText Text, typename OfKind> struct AttrName {
+  static constexpr std::string_view text = {Text.text, sizeof(Text.text) - 1};
+  using Kind = OfKind;
 };
 
 namespace attr {
-#define ATTR(Operation, Name, Kind, Presence, Values) using Name = AttrName<#Name, AttrKind::Kind>;
+#define ATTR(Operation, Name, Kind, Presence, Values) using Name = AttrName<#Name, kinds::Kind>;
 #include "megalith/IR/Attributes.def"
 } // namespace attr
 
-namespace detail {
-template <AttrKind Kind> struct AttrTypes;
-template <> struct AttrTypes<AttrKind::Flag> {
-  using Value = bool;
-  using Read = bool;
-};
-template <> struct AttrTypes<AttrKind::Int> {
-  using Value = int64_t;
-  using Read = int64_t;
-};
-template <> struct AttrTypes<AttrKind::Float> {
-  using Value = double;
-  using Read = double;
-};
-template <> struct AttrTypes<AttrKind::Number> {
-  using Value = Number;
-  using Read = Number;
-};
-template <> struct AttrTypes<AttrKind::String> {
-  using Value = std::string;
-  using Read = const std::string &;
-};
-template <> struct AttrTypes<AttrKind::Ints> {
-  using Value = std::vector<int64_t>;
-  using Read = const std::vector<int64_t> &;
-};
-template <> struct AttrTypes<AttrKind::Floats> {
-  using Value = std::vector<double>;
-  using Read = const std::vector<double> &;
-};
-template <> struct AttrTypes<AttrKind::Strings> {
-  using Value = std::vector<std::string>;
-  using Read = const std::vector<std::string> &;
-};
-/// `attr` as such a value; of another kind, or when null, nothing (0, "", []).
-template <AttrKind Kind> typename AttrTypes<Kind>::Read read(const Attr *attr);
-} // namespace detail
-
-template <typename Name> using AttrValue = typename detail::AttrTypes<Name::kind>::Value;
-template <typename Name> using AttrRead = typename detail::AttrTypes<Name::kind>::Read;
+template <typename Name> using AttrValue = typename Name::Kind::Value;
+template <typename Name> using AttrRead = typename Name::Kind::Read;
 
 /// What values an attribute may have, beside its kind.
 struct AttrValues {
   int64_t least = 0, most = INT32_MAX; ///< of an Int
   bool positive = false;               ///< of a Float: above 0 and finite
-  std::vector<std::string> words;      ///< of a String or of each of Strings; none: any
+  std::vector<std::string> words = {}; ///< of a String or of each of Strings; none: any
 };
 
 /// One line of Attributes.def.
@@ -133,12 +141,9 @@ llvm::StringRef kindText(AttrKind kind);
 class Attributes {
 public:
   using Map = std::map<std::string, Attr, std::less<>>;
-  template <typename Name> AttrRead<Name> get(Op op) const { return detail::read<Name::kind>(valueOf(op, Name::text)); }
+  template <typename Name> AttrRead<Name> get(Op op) const { return Name::Kind::read(valueOf(op, Name::text)); }
   template <typename Name> void set(AttrValue<Name> value) {
-    if constexpr (Name::kind == AttrKind::Number)
-      map.insert_or_assign(std::string(Name::text), value.attr());
-    else
-      map.insert_or_assign(std::string(Name::text), Attr(std::move(value)));
+    map.insert_or_assign(std::string(Name::text), Name::Kind::write(std::move(value)));
   }
   template <typename Name> void erase() {
     if (auto it = map.find(Name::text); it != map.end())

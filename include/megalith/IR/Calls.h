@@ -12,6 +12,8 @@ namespace megalith::ir {
 /// `rows_per_pass`. The one place that says so for the IR; lib/Sema/Calls.cpp has checked the same
 /// of the YAML.
 int64_t mostRows(const Module &module, const Operation &call);
+/// By what is fed and the two bounds of a call alone; 0: as many as there are.
+int64_t mostRows(const Type &fed, int64_t chunk, int64_t most);
 
 /// What a `call` or `issue` makes of its logits: its `reduce` operations, one for each of the call's results. Without
 /// any no logits are wanted.
@@ -20,8 +22,14 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call);
 /// Whether a `reduce` is the argmax of all rows: Row::result alone.
 bool isBestOfAllRows(const Operation &reduce);
 
-/// The operand of a `reduce`, `call` or `issue` that its attribute `with` names so; none where it has none.
-Value operandNamed(const Operation &op, llvm::StringRef name);
+/// Whether a `reduce` reads the logits, and no other result of its model.
+bool readsLogits(const Operation &reduce);
+
+/// The operand that the attribute `with` of an operation names so; none where it has none.
+Value operandNamed(const Operation &op, Operand name);
+
+/// Whether a reducer with this operand has a result for some of the call's rows alone.
+bool choosesRows(Operand operand);
 
 /// Whether rows of the model may be no chain: some call says what its rows hang on, or what they see.
 bool mayBeTrees(const Module &module, llvm::StringRef model);

@@ -14,6 +14,7 @@
 #define MEGALITH_IR_IR_H
 
 #include "megalith/IR/Attributes.h"
+#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include "megalith/Support/WeightView.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -26,10 +27,6 @@
 #include <vector>
 
 namespace megalith::ir {
-
-/// Element types.
-enum class Scalar : uint8_t { I32, I64, U32, F32, BF16, F16, Bool, Token };
-llvm::StringRef scalarName(Scalar s);
 
 /// The type of a value.
 ///   scalar   `i32`
@@ -91,6 +88,8 @@ struct Operation {
   /// Whether it stands there by itself.
   template <typename Name> bool has() const { return attrs.find(Name::text) != nullptr; }
   template <typename Name> void set(AttrValue<Name> value) { attrs.set<Name>(std::move(value)); }
+  /// A word that the language has for it, too.
+  template <typename Name> void setWord(llvm::StringRef text) { set<Name>(*wordNamed<AttrValue<Name>>(text)); }
   template <typename Name> void erase() { attrs.erase<Name>(); }
   /// The names of the flags that are on, in the order of the list.
   std::vector<std::string> flags() const;
@@ -166,11 +165,10 @@ void replaceUses(Region &region, Value from, Value to);
 Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map);
 
 /// Capacity of what a field keeps, and of every sequence but views.
-inline constexpr int64_t mostCapacity = 1024;
+inline constexpr int64_t mostCapacity = limits::capacity;
 
-/// The type of a `field`, `policy.state` or `input`; nullopt when its attributes give none. A longer input than a field
-/// can be is a view, `token<>`.
-std::optional<Type> declaredType(const Operation &declaration);
+/// The type of a `field`, `policy.state` or `input`. A longer input than a field can be is a view, `token<>`.
+Type declaredType(const Operation &declaration);
 
 /// The models in the order of their pools, then those without. Everywhere in a kernel this is their number. Requests
 /// have the tokens of the first one.

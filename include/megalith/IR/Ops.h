@@ -29,7 +29,8 @@ struct Trait {
     InSlot = 16,    ///< only of requests that hold a slot
     Ends = 32,      ///< a region
     ForValue = 64,  ///< its regions are evaluated for what they yield, and change nothing
-    OverRange = 128 ///< its region is evaluated for each number of a range: its operands begin with the range's
+    Truth = 128,    ///< its result is a bool
+    OverRange = 256 ///< its region is evaluated for each number of a range: its operands begin with the range's
   };
 };
 
@@ -48,10 +49,10 @@ inline bool isOverRange(Op op) { return hasTrait(op, Trait::OverRange); }
 /// Operands of an operation of Elementwise.def; 0 for every other operation.
 constexpr int elementwiseOperands(Op op) {
   switch (op) {
-#define ELEMENTWISE1(Id, function)                                                                                     \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return 1;
-#define ELEMENTWISE2(Id, function)                                                                                     \
+#define ELEMENTWISE2(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return 2;
 #include "megalith/IR/Elementwise.def"

@@ -2,15 +2,11 @@
 #ifndef MEGALITH_IR_REDUCERS_H
 #define MEGALITH_IR_REDUCERS_H
 
+#include "megalith/Contract/Reducers.h"
 #include "megalith/IR/IR.h"
 #include "llvm/ADT/ArrayRef.h"
 
 namespace megalith::ir {
-
-enum class Reducer : uint8_t {
-#define REDUCER(Id, Name, Result, Arguments, State, Merge, Order, Text) Id,
-#include "megalith/IR/Reducers.def"
-};
 
 /// One line of Reducers.def.
 struct ReducerInfo {
@@ -19,14 +15,18 @@ struct ReducerInfo {
   Scalar result;
   llvm::StringRef arguments, state, merge, order, text;
 
-  bool takesSettings() const { return arguments.contains('s'); }
-  bool draws() const { return arguments.contains('d'); }
-  bool takesMinus() const { return arguments.contains('m'); }
   bool takesCount() const { return arguments.contains('n'); }
   bool takesTokens() const { return arguments.contains('t'); }
+  /// `keeps`: it is one that keeps the rows in a field.
+  bool takes(Operand operand, bool keeps) const;
 };
 
+/// Those operands that requests have as settings.
+inline constexpr Operand settings[] = {Operand::Temperature, Operand::TopK, Operand::TopP, Operand::MinP};
+
 llvm::ArrayRef<ReducerInfo> reducers();
+/// What an operand of a reducer is; a sequence of tokens has no length here.
+Type typeOf(Operand operand);
 /// Null: no reducer has that name.
 const ReducerInfo *reducerNamed(llvm::StringRef name);
 

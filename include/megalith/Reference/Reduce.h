@@ -1,11 +1,12 @@
 //===- Reduce.h - what is made of one row's logits --------------*- C++ -*-===//
 //
-// The reducers of IR/Reducers.def on a whole row, in the arithmetic of device/Sampling.h: what the reference executor
-// gives, and by what a replay checks the values of others. docs/ir.md says what they are.
+// The reducers of Contract/Reducers.def on a whole row, in the arithmetic of device/Sampling.h: what the reference
+// executor gives, and by what a replay checks the values of others. docs/ir.md says what they are.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_REFERENCE_REDUCE_H
 #define MEGALITH_REFERENCE_REDUCE_H
 
+#include "megalith/Contract/Reducers.h"
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,7 +16,8 @@ namespace megalith {
 
 /// A reducer and what it is given for a row.
 struct RowReduction {
-  std::string reducer; ///< its name; of top_k's second part `top_k.prob`
+  Reducer reducer = Reducer::ArgMax;
+  bool probs = false; ///< of top_k: the probabilities of its tokens
   // Settings.
   float temperature = 1;
   int32_t topK = 0;

@@ -7,6 +7,8 @@
 #ifndef MEGALITH_SEMA_TYPED_H
 #define MEGALITH_SEMA_TYPED_H
 
+#include "megalith/IR/Scalar.h"
+#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include <cstdint>
 #include <memory>
@@ -25,9 +27,9 @@ enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, Kept, None };
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
 /// Tokens of a field, and of every sequence that is no view.
-inline constexpr int64_t mostCapacity = 1024;
+inline constexpr int64_t mostCapacity = limits::capacity;
 /// Of an input, which is a view, too: no more than a request may have positions with any pool (mostPositions).
-inline constexpr int64_t mostInputCapacity = 65536;
+inline constexpr int64_t mostInputCapacity = limits::inputCapacity;
 
 struct Type {
   Elem elem = Elem::I32;
@@ -60,11 +62,7 @@ struct Type {
 };
 
 /// All values that an i32 expression can have.
-struct Range {
-  int64_t lo = INT32_MIN, hi = INT32_MAX;
-  static Range of(int64_t v) { return {v, v}; }
-  bool operator==(const Range &) const = default;
-};
+using Range = ir::Interval;
 
 /// Predefined names of the request, and of all that run with it.
 enum class Predefined : uint8_t {
@@ -83,7 +81,8 @@ enum class Function : uint8_t {
 #include "megalith/Sema/Builtins.def"
 };
 
-enum class BinaryOp : uint8_t { Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge, And, Or };
+/// An operator.
+using BinaryOp = ir::Op;
 
 struct Expr;
 using ExprRef = std::shared_ptr<const Expr>;

@@ -24,11 +24,14 @@
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace megalith {
@@ -47,6 +50,37 @@ struct DiagInfo {
   const char *text;
 };
 const DiagInfo &diagInfo(Diag id);
+
+/// How many arguments a text takes.
+constexpr size_t argumentsOf(std::string_view text) {
+  size_t count = 0;
+  for (size_t i = 0; i + 1 < text.size(); ++i)
+    if (text[i] == '{' && text[i + 1] == '{')
+      ++i;
+    else if (text[i] == '{') // `{}`, or `{0}`
+      count = text[i + 1] == '}' ? count + 1 : std::max<size_t>(count, text[i + 1] - '0' + 1);
+  return count;
+}
+/// The same of each kind.
+inline constexpr size_t diagArguments[] = {
+#define DIAG(Id, Kebab, Severity, Text) argumentsOf(Text),
+#include "megalith/Support/Diagnostics.def"
+};
+
+/// A kind that is known at run time alone.
+struct AnyDiag {
+  Diag id;
+};
+/// A kind whose text takes so many arguments: another one does not compile.
+template <size_t Arguments> struct DiagWith {
+  consteval DiagWith(Diag id) : id(id) {
+    if (diagArguments[static_cast<size_t>(id)] != Arguments)
+      throw "the text of this diagnostic takes another number of arguments";
+  }
+  DiagWith(AnyDiag any) : id(any.id) {}
+  Diag id;
+};
+template <typename... Args> using DiagFor = std::type_identity_t<DiagWith<sizeof...(Args)>>;
 /// The kind whose id is `kebab`; asserts that there is one. For errors that come
 /// from libraries that do not know this list.
 Diag diagByKebab(llvm::StringRef kebab);
@@ -93,13 +127,14 @@ public:
 
   /// Reports `id` at `loc` (SourceLoc() = no place). Arguments fill `{}` of the
   /// registered text.
-  template <typename... Args> void report(Diag id, SourceLoc loc, const Args &...args) {
-    if (count(id))
-      add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...));
+  template <typename... Args> void report(DiagFor<Args...> kind, SourceLoc loc, const Args &...args) {
+    if (count(kind.id))
+      add(kind.id, loc, fmt::format(fmt::runtime(diagInfo(kind.id).text), shortened(args)...));
   }
   /// The same, unless this text was reported at another place. Returns whether it was
   /// reported now: notes belong to it then.
-  template <typename... Args> bool reportOnce(Diag id, SourceLoc loc, const Args &...args) {
+  template <typename... Args> bool reportOnce(DiagFor<Args...> kind, SourceLoc loc, const Args &...args) {
+    const Diag id = kind.id;
     std::string text = fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...);
     if (errorCount < mostShown && !once.emplace(id, text).second)
       return false;

@@ -23,7 +23,7 @@ LINGER_SECONDS = 2.0
 BATCH = 32
 """Connections that are taken at once, before they are counted."""
 LINGERING = 32
-"""Of connections that linger, behind their answer, so many do not count."""
+"""Of connections that linger, after their answer, so many do not count."""
 _RESERVE = 3 * BATCH + LINGERING + 32
 """Descriptors for these, and for files that are open for a moment."""
 MOST = 4096

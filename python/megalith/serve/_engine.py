@@ -134,7 +134,7 @@ class Choice:
             generation.number, len(job.prompts[index // job.drawn]), job.budgets[index // job.drawn], arrived
         )
         self.stop = StopText(job.stop, job.keeps_stop)
-        # The end of a prompt says all that text behind it depends on.
+        # The end of a prompt says all that text after it depends on.
         prompt = job.prompts[index // job.drawn][-1024:]
         self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special)
         self.logprobs = LogprobQueue()
@@ -194,7 +194,7 @@ class Choice:
                         code="no_prompt_logprobs",
                     )
                 self._end(finish)
-                self.generation._close()  # behind a stop text the engine would go on
+                self.generation._close()  # after a stop text the engine would go on
                 told += self.logprobs.cut() if self.stop.found else self.logprobs.rest()
                 await put(Piece(self.index, text, finish, told))
                 return

@@ -1,9 +1,7 @@
 // The argmax of device/Rows.cuh, on the CPU executor.
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
-#include "test/Unit/Checkpoint/TempDir.h"
 #include <cmath>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <limits>
@@ -56,12 +54,9 @@ TEST(ArgmaxTest, TheLowestIndexOfTheGreatestValue) {
       {"a negative NaN", {1.0f, 2.0f, std::copysign(nan, -1.0f)}, -2},
   };
 
-  TempDir dir;
-  setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1);
   SourceFiles sources;
   Diagnostics diags{sources};
   const auto compiled = driver::assembleHostText(kernel, "argmax.cu", {.checked = true, .arch = 900}, diags);
-  unsetenv("MEGALITH_CACHE_DIR");
   ASSERT_TRUE(compiled) << diags.render();
   void *library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();

@@ -3,7 +3,6 @@
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
 #include <chrono>
-#include <cstdlib>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -13,9 +12,6 @@ namespace {
 
 class LiveRings : public ::testing::Test {
 protected:
-  LiveRings() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
-  ~LiveRings() override { unsetenv("MEGALITH_CACHE_DIR"); }
-
   std::unique_ptr<cpu::CpuEngine> load() {
     driver::CompileOptions options;
     options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";

@@ -5,11 +5,9 @@
 #include "megalith/IR/Reducers.h"
 #include "megalith/Reference/Reduce.h"
 #include "runtime/cpu/CpuEngine.h"
-#include "test/Unit/Checkpoint/TempDir.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -107,7 +105,8 @@ std::vector<uint32_t> expectedOf(const abi::RowAsk &ask, std::span<const float> 
   if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); }))
     return out;
   RowReduction with;
-  with.reducer = ir::reducers()[ask.reducer].name.str() + (ask.part ? ".prob" : "");
+  with.reducer = Reducer(ask.reducer);
+  with.probs = ask.part;
   with.temperature = ask.temperature;
   with.topK = ask.topK;
   with.topP = ask.topP;
@@ -132,7 +131,6 @@ float toBf16(float v) {
 }
 
 struct LooksTest : testing::Test {
-  TempDir dir;
   void *library = nullptr;
   using Kernel = void (*)(abi::LaunchParams, const float *, int);
   Kernel rounded = nullptr, whole = nullptr;
@@ -140,11 +138,9 @@ struct LooksTest : testing::Test {
   std::mt19937 random{42};
 
   void SetUp() override {
-    setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1);
     SourceFiles sources;
     Diagnostics diags{sources};
     const auto compiled = driver::assembleHostText(looksKernel, "looks.cu", {.checked = true, .arch = 900}, diags);
-    unsetenv("MEGALITH_CACHE_DIR");
     ASSERT_TRUE(compiled) << diags.render();
     library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
@@ -187,10 +183,10 @@ struct LooksTest : testing::Test {
     ask.row = ask.line = row;
     ask.reducer = 1 + int(random() % 6);
     ask.count = 1;
-    const auto reducer = ir::Reducer(ask.reducer);
-    if (reducer == ir::Reducer::Sample || reducer == ir::Reducer::TopK)
+    const auto reducer = Reducer(ask.reducer);
+    if (reducer == Reducer::Sample || reducer == Reducer::TopK)
       ask.count = pick({1, 1, 2, 5, 64});
-    ask.part = reducer == ir::Reducer::TopK ? int(random() % 2) : 0;
+    ask.part = reducer == Reducer::TopK ? int(random() % 2) : 0;
     ask.temperature = pick({0.0f, 0.3f, 0.8f, 1.0f, 1.3f});
     ask.topK = pick({0, 0, 1, 5, 40, 500, kVocab - 1, kVocab});
     ask.topP = pick({1.0f, 1.0f, 0.0f, 1e-6f, 0.3f, 0.9f, 0.999f});
@@ -199,7 +195,7 @@ struct LooksTest : testing::Test {
     ask.key[1] = random();
     ask.position = int(random() % 1000);
     ask.purpose = pick({0u, 2u, 14u});
-    ask.token = reducer == ir::Reducer::Prob ? int(random() % kVocab) : -1;
+    ask.token = reducer == Reducer::Prob ? int(random() % kVocab) : -1;
     ask.at = words;
     words += ask.count;
     return ask;
@@ -218,7 +214,7 @@ struct LooksTest : testing::Test {
         asks.push_back(someAsk(row, words));
         draws[row].kept = 1 + row;
       }
-      if (abi::RowAsk &ask = asks.back(); random() % 2 && ir::Reducer(ask.reducer) == ir::Reducer::Sample) {
+      if (abi::RowAsk &ask = asks.back(); random() % 2 && Reducer(ask.reducer) == Reducer::Sample) {
         ask.count = ask.guessed = 1;
         draws[row] = {ask.temperature, -1, {ask.key[0], ask.key[1]}, ask.position, ask.purpose, 1, 1};
       } else if (random() % 2) {
@@ -263,7 +259,7 @@ struct LooksTest : testing::Test {
     for (int row = 0; row < rows; ++row)
       if (const abi::RowDraw &draw = draws[row]; draw.at >= 0) {
         abi::RowAsk ask = {};
-        ask.reducer = int(ir::Reducer::Sample);
+        ask.reducer = int(Reducer::Sample);
         ask.count = 1;
         ask.key[1] = draw.key[1];
         ask.position = draw.position;

@@ -3,7 +3,6 @@
 #include "runtime/Fill.h"
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
-#include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 
@@ -18,9 +17,6 @@ std::string readSource(const std::string &path) {
 
 class PackingTest : public ::testing::Test {
 protected:
-  PackingTest() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
-  ~PackingTest() override { unsetenv("MEGALITH_CACHE_DIR"); }
-
   struct Compiled {
     std::string path, manifest;
   };

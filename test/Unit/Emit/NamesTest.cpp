@@ -116,12 +116,11 @@ TEST(Names, DeviceCodeLeavesNoMacro) {
   // But with a first `_`: they would meet names that a file of the user gives.
   const std::regex macro("#\\s*(define|undef)\\s+([A-Za-z]\\w*)");
   std::set<std::string> defined, undefined;
-  std::vector<std::filesystem::path> files = {MEGALITH_SOURCE_DIR "/include/megalith/IR/Row.h",
-                                              MEGALITH_SOURCE_DIR "/include/megalith/IR/Faults.def",
-                                              MEGALITH_SOURCE_DIR "/include/megalith/IR/Reducers.def"};
-  for (const auto &file : std::filesystem::recursive_directory_iterator(MEGALITH_SOURCE_DIR "/device"))
-    if (file.is_regular_file() && file.path().extension() != ".cpp")
-      files.push_back(file.path());
+  std::vector<std::filesystem::path> files;
+  for (const char *folder : {"/device", "/include/megalith/Contract"})
+    for (const auto &file : std::filesystem::recursive_directory_iterator(std::string(MEGALITH_SOURCE_DIR) + folder))
+      if (file.is_regular_file() && file.path().extension() != ".cpp")
+        files.push_back(file.path());
   for (const auto &path : files) {
     const std::string text = read(path);
     for (std::sregex_iterator it(text.begin(), text.end(), macro), none; it != none; ++it)

@@ -162,11 +162,11 @@ TEST(Attributes, AreReadAsTheListSays) {
   EXPECT_TRUE(op.has<attr::pages>());
   EXPECT_FALSE(op.has<attr::watermark>());
   EXPECT_EQ(op.get<attr::watermark>(), 100) << "the default of the list";
-  EXPECT_EQ(op.get<attr::on_full>(), "fail");
-  op.set<attr::on_full>("wait");
-  EXPECT_EQ(op.get<attr::on_full>(), "wait");
+  EXPECT_EQ(op.get<attr::on_full>(), OnFull::Fail);
+  op.set<attr::on_full>(OnFull::Wait);
+  EXPECT_EQ(op.get<attr::on_full>(), OnFull::Wait);
   op.erase<attr::on_full>();
-  EXPECT_EQ(op.get<attr::on_full>(), "fail");
+  EXPECT_EQ(op.get<attr::on_full>(), OnFull::Fail);
 
   op.op = Op::State;
   EXPECT_FALSE(op.get<attr::slot>());
@@ -176,6 +176,14 @@ TEST(Attributes, AreReadAsTheListSays) {
   op.set<attr::next>({"A"});
   EXPECT_EQ(op.get<attr::next>(), (std::vector<std::string>{"A"}));
   EXPECT_EQ(op.flags(), (std::vector<std::string>{"initial", "slot"})) << "in the order of the list";
+
+  op.op = Op::Reduce;
+  EXPECT_TRUE(op.get<attr::with>().empty());
+  op.set<attr::with>({Operand::TopK, Operand::Ahead});
+  EXPECT_EQ(op.get<attr::with>(), (std::vector<Operand>{Operand::TopK, Operand::Ahead}));
+  EXPECT_EQ(*op.attrs.find("with"), Attr(std::vector<std::string>{"top_k", "ahead"})) << "as text has them";
+  op.setWord<attr::part>("prob");
+  EXPECT_EQ(op.get<attr::part>(), ReducerPart::Prob);
 
   op.op = Op::Model;
   EXPECT_EQ(op.get<attr::rope_high>(), 4.0);

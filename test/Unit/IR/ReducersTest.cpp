@@ -19,8 +19,8 @@ static std::string reducerTable() {
                                          : "`tokens`";
       arguments += (arguments.empty() ? "" : ", ") + std::string(name);
     }
-    text += "| `" + info.name.str() + "` | " + scalarName(info.result).str() + " | " + arguments + " | " +
-            info.state.str() + " | " + info.merge.str() + " | " + info.order.str() + " | " + info.text.str() + " |\n";
+    text += "| `" + info.name.str() + "` | " + word(info.result) + " | " + arguments + " | " + info.state.str() +
+            " | " + info.merge.str() + " | " + info.order.str() + " | " + info.text.str() + " |\n";
   }
   return text;
 }

@@ -21,7 +21,12 @@ float one(const RowReduction &with, const std::vector<float> &logits) {
 }
 RowReduction reducer(const char *name, float temperature = 1, int32_t topK = 0, float topP = 1, float minP = 0) {
   RowReduction r;
-  r.reducer = name;
+  static const std::map<std::string, Reducer> named = {
+#define REDUCER(Id, Name, ...) {Name, Reducer::Id},
+#include "megalith/Contract/Reducers.def"
+      {"top_k.prob", Reducer::TopK}};
+  r.reducer = named.at(name);
+  r.probs = name == std::string("top_k.prob");
   r.temperature = temperature;
   r.topK = topK;
   r.topP = topP;
@@ -90,7 +95,7 @@ TEST(ReduceTest, ValuesOfARow) {
   RowReduction top = reducer("top_k");
   top.n = 3;
   EXPECT_EQ(reduceRow(top, row), (std::vector<int32_t>{1, 3, 2}));
-  top.reducer = "top_k.prob";
+  top.probs = true;
   EXPECT_NEAR(std::bit_cast<float>(reduceRow(top, row)[2]), std::exp(2.0) / sum, 1e-7);
 }
 
@@ -215,7 +220,7 @@ struct Rejection {
       draft.noise = 1;
       const int32_t token = reduceRow(draft, drawnFrom).at(0);
       RowReduction prob = law;
-      prob.reducer = "prob";
+      prob.reducer = Reducer::Prob;
       prob.token = token;
       const float p = one(prob, target);
       if (oneSided)

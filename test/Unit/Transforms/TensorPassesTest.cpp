@@ -23,7 +23,7 @@ public:
     Operation &model = Builder(module, module.root.region()).create(Op::Model);
     model.name = "m";
     model.set<attr::graph>("random");
-    model.set<attr::numerics>("transformers");
+    model.set<attr::numerics>(Numerics::Transformers);
     model.set<attr::vocab>(64);
     model.set<attr::hidden>(32);
     model.set<attr::layers>(2);
@@ -73,7 +73,7 @@ private:
   Value matmul(Builder &b, Value v, int64_t n) {
     Operation &op = b.create(Op::MatMul, {v}, {Type::rows(n, Scalar::F32)});
     op.name = weight({n, columns(v)}, inRepeat);
-    op.set<attr::tree>("split8");
+    op.set<attr::tree>(SumTree::Split8);
     return op.result();
   }
   Value rope(Builder &b, Value v) {
@@ -93,7 +93,7 @@ private:
     Value square = rows(b, Op::Mul, {v, v}, columns(v));
     Operation &sum = b.create(Op::ReduceSum, {square}, {Type::rows(groups, Scalar::F32)});
     sum.set<attr::groups>(groups);
-    sum.set<attr::tree>("lanes32");
+    sum.set<attr::tree>(SumTree::Lanes32);
     Value scale = rows(b, Op::Rsqrt, {sum.result()}, groups);
     Value normed = round(b, rows(b, Op::Mul, {v, scale}, columns(v)));
     Operation &w = b.create(Op::WeightGet, {}, {Type::vector(16, Scalar::BF16)});
@@ -183,7 +183,7 @@ private:
     attention.set<attr::kv_heads>(1);
     attention.set<attr::dim>(16);
     attention.set<attr::scale>(0.25);
-    attention.set<attr::tree>("rounds8");
+    attention.set<attr::tree>(SumTree::Rounds8);
     own.push_back(round(inner, attention.result()));
     grow(inner, own, 2 + pick(10));
     Value last = round(inner, matmul(inner, own.back(), 32));
@@ -280,17 +280,17 @@ void checkStream(const Module &module, const Operation &stream) {
       }
       if (op.op == Op::RotateHalf) {
         EXPECT_EQ(of.size(), 1u);
-        EXPECT_EQ(products[*of.begin()]->get<attr::pair>(), "half");
+        EXPECT_EQ(products[*of.begin()]->get<attr::pair>(), Pairing::Half);
         EXPECT_EQ(products[*of.begin()]->get<attr::dim>(), op.get<attr::dim>());
       } else if (op.op == Op::KvAppend) {
         for (Value v : op.operands) {
           ASSERT_EQ(from[v].size(), 1u);
-          EXPECT_NE(products[*from[v].begin()]->get<attr::pair>(), "dual");
+          EXPECT_NE(products[*from[v].begin()]->get<attr::pair>(), Pairing::Dual);
         }
       } else if (of.size() == 2) {
         EXPECT_EQ(products[*of.begin()]->get<attr::partner>(), int64_t(*of.rbegin()));
         EXPECT_EQ(products[*of.rbegin()]->get<attr::partner>(), int64_t(*of.begin()));
-        EXPECT_EQ(products[*of.begin()]->get<attr::pair>(), "dual");
+        EXPECT_EQ(products[*of.begin()]->get<attr::pair>(), Pairing::Dual);
       }
     } else {
       // Prologue: no reduction of something that depends on a reduction here.
@@ -353,7 +353,7 @@ TEST(TensorPasses, FusedNumericsDropRoundsAndNothingElse) {
     SCOPED_TRACE(seed);
     Module exact = transforms::fuseProjections(RandomModel(seed).module);
     Module fused = exact;
-    fused.find(Op::Model, "m")->set<attr::numerics>("fused");
+    fused.find(Op::Model, "m")->set<attr::numerics>(Numerics::Fused);
     exact = transforms::fuseEpilogues(std::move(exact));
     fused = transforms::fuseEpilogues(std::move(fused));
     expectValid(fused, "fuse-epilogues");

@@ -16,7 +16,7 @@ async function lookBack() {
     const isOther = past.started !== null;
     Object.assign(past, { samples: [], started: told.started, requests: [] });
     past.next = 0;
-    if (isOther) return lookBack(); // another server; it was asked for what came behind the old one's
+    if (isOther) return lookBack(); // another server; it was asked for what came after the old one's
   }
   const names = told.columns;
   for (const values of told.samples) past.samples.push(Object.fromEntries(values.map((value, index) => [names[index], value])));

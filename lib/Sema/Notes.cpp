@@ -1,122 +1,34 @@
-//===- Errors.cpp - one mistake, one error --------------------------------===//
-//
-// A mistake is told once, where it was made or first met. What follows from it stays
-// silent: further uses of a name that is not there, a local that only a wrong
-// expression reads. What is suggested must be legal there.
-//===----------------------------------------------------------------------===//
+//===- Notes.cpp - what to write instead ----------------------------------===//
+#include "Notes.h"
 #include "Builtins.h"
-#include "Checker.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::sema {
 
-void Checker::reportUnknown(Diag id, SourceLoc loc, const std::string &name,
-                            const std::vector<std::string> &candidates) {
-  diags.report(id, loc, name);
-  diags.suggest(name, candidates);
-}
-
-/// Of `kv.NAME.` that begins at `path`.
-void Checker::reportUnknownPool(SourceLoc path, const std::string &name) {
-  path.column += 3;
-  path.length = static_cast<uint32_t>(name.size());
-  reportUnknown(Diag::UnknownModel, path, name, out.models);
-}
-
-void Checker::reportUnknownState(const ast::Name &name, bool (*fits)(const CheckedState &)) {
-  if (!unknownStates.insert(name.text).second)
-    return;
-  std::vector<std::string> names;
-  for (const CheckedState &s : out.states)
-    if (fits(s) && s.name != out.fault)
-      names.push_back(s.name);
-  diags.report(Diag::UnknownState, name.loc, name.text);
-  diags.suggest(name.text, names);
-}
-
-void Checker::markRead(const ast::Expr &e, Scope &scope) {
-  if (e.kind == ast::Expr::Path)
-    if (auto it = scope.locals.find(e.text); it != scope.locals.end())
-      scope.locally->all[it->second.index].used = true;
-  for (const ast::ExprPtr &arg : e.args)
-    if (arg)
-      markRead(*arg, scope);
-  for (const auto &[name, arg] : e.named)
-    markRead(*arg, scope);
-}
-
-void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
-  // A local that is not visible any more was assigned in an `if`.
-  Locals::Entry *ended = nullptr;
-  if (scope.locally)
-    for (Locals::Entry &local : scope.locally->all)
-      if (local.name.text == e.text)
-        ended = &local;
-  if (ended)
-    ended->used = true;
-  if (!firstUse(e.text) || (ended && ended->wrong))
-    return;
-  const std::vector<std::string> names = visibleNames(scope);
-  if (state(e.text)) {
-    diags.report(Diag::UnknownName, e.loc, e.text);
-    diags.note(fmt::format("`{}` is a state: it stands in `goto:`, `next:` and `on:` only", e.text));
-    return;
-  }
-  // A name that is nearly that of something here was probably meant to be that.
-  const std::string near = nearestName(e.text, names);
-  const bool typo = !near.empty() && llvm::StringRef(e.text).edit_distance(near) == 1;
-  if (scope.kind != Scope::Params && !typo && !ended) {
-    diags.report(Diag::UnknownName, e.loc, e.text);
-    if (noteGuess(e.text, Guess::Name))
-      return;
-    diags.suggest(e.text, names);
-  } else {
-    reportUnknown(Diag::UnknownName, e.loc, e.text, names);
-  }
-  // What was meant is not unread.
-  if (auto meant = scope.locals.find(nearestName(e.text, names)); meant != scope.locals.end())
-    scope.locally->all[meant->second.index].used = true;
-  if (ended)
-    diags.note(ended->name.loc, "this local ends with its block; assign it before, or declare it below `request:`");
-}
-
-bool Checker::noteGuess(llvm::StringRef name, Guess of) {
-  const auto guess = [&](const char *known, const char *text, llvm::StringRef head) {
-    if (name == known)
-      diags.note(fmt::format(fmt::runtime(text), head.str()));
-    return name == known;
+bool noteGuess(Diagnostics &diags, llvm::StringRef name, Guess of) {
+  enum Kind { Statement, Name, Function, Method };
+  static const struct {
+    Kind kind;
+    llvm::StringRef word;
+    const char *text;
+  } table[] = {
+#define GUESSED_STATEMENT(Word, Text) {Statement, Word, Text},
+#define GUESSED_NAME(Word, Text) {Name, Word, Text},
+#define GUESSED_FUNCTION(Word, Text) {Function, Word, Text},
+#define GUESSED_METHOD(Word, Text) {Method, Word, Text},
+#include "megalith/Sema/Guesses.def"
   };
-  if (of != Guess::Function) {
-#define GUESSED_STATEMENT(Name, Text)                                                                                  \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-  }
-  if (of == Guess::Statement)
-    return false;
-  if (of == Guess::Name) {
-#define GUESSED_NAME(Name, Text)                                                                                       \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-    return false;
-  }
-  const auto [head, method] = name.rsplit('.');
-  if (method.empty()) {
-#define GUESSED_FUNCTION(Name, Text)                                                                                   \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-    return false;
-  }
-  name = method;
-#define GUESSED_METHOD(Name, Text)                                                                                     \
-  if (guess(Name, Text, head))                                                                                         \
-    return true;
-#include "megalith/Sema/Guesses.def"
-  diags.note(fmt::format("values have no functions of their own: `f({})`", head.str()));
-  return true;
+  const auto [head, last] = name.rsplit('.');
+  const Kind kind = of == Guess::Statement ? Statement : of == Guess::Name ? Name : last.empty() ? Function : Method;
+  for (const auto &[known, word, text] : table)
+    if (word == (kind == Method ? last : name) && (known == kind || (known == Statement && kind == Name))) {
+      diags.note(fmt::format(fmt::runtime(text), head.str()));
+      return true;
+    }
+  if (kind == Method)
+    diags.note(fmt::format("values have no functions of their own: `f({})`", head.str()));
+  return kind == Method;
 }
 
 /// What was written, where it is short enough for a message.
@@ -126,7 +38,7 @@ static std::string shown(const ast::Expr &e, const char *otherwise = "x") {
   return text.size() > most ? otherwise : text;
 }
 
-void Checker::noteCast(const Type &found, Elem wanted, const ast::Expr &e) {
+void noteCast(Diagnostics &diags, const Type &found, Elem wanted, const ast::Expr &e) {
   const std::string x = shown(e);
   if (found.elem == wanted) {
     if (found.seq && !found.table)
@@ -155,7 +67,7 @@ void Checker::noteCast(const Type &found, Elem wanted, const ast::Expr &e) {
                          found.elem == Elem::F32 ? ", which rounds towards zero" : ""));
 }
 
-void Checker::noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e) {
+void noteCasts(Diagnostics &diags, const ExprRef &a, const ExprRef &b, const ast::Expr &e) {
   const Type &x = a->type, &y = b->type;
   if (x.isScalar() && y.isScalar()) {
     // To the one that loses nothing.
@@ -163,12 +75,12 @@ void Checker::noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e) 
     const auto second = [&](Elem from, Elem to) { return y.elem == from && x.elem == to; };
     for (auto [from, to] : {std::pair(Elem::I32, Elem::F32), std::pair(Elem::Token, Elem::I32)})
       if (first(from, to) || second(from, to))
-        noteCast(Type::scalar(from), to, *e.args[first(from, to) ? 0 : 1]);
+        noteCast(diags, Type::scalar(from), to, *e.args[first(from, to) ? 0 : 1]);
     if (const bool left = e.args[0]->kind != ast::Expr::IntLiteral; first(Elem::Token, Elem::Token))
       diags.note(fmt::format("the number of a token is `i32({})`", shown(*e.args[left ? 0 : 1])));
   } else if (const bool compares = llvm::StringRef("<=>").contains(e.text.substr(0, 1)) || e.text == "!=";
              compares && x.seq != y.seq && x.elem == y.elem) {
-    noteCast(x.seq ? x : y, x.elem, *e.args[x.seq ? 0 : 1]);
+    noteCast(diags, x.seq ? x : y, x.elem, *e.args[x.seq ? 0 : 1]);
   } else if (e.kind == ast::Expr::Binary && x.seq != y.seq && !x.table && !y.table && x.elem == y.elem &&
              (x.elem == Elem::I32 || x.elem == Elem::F32)) {
     const std::string s = shown(*e.args[x.seq ? 0 : 1], "s"), other = shown(*e.args[x.seq ? 1 : 0]);
@@ -178,7 +90,7 @@ void Checker::noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e) 
   }
 }
 
-void Checker::noteRange(const std::string &function, const ast::Expr &e) {
+void noteRange(Diagnostics &diags, const std::string &function, const ast::Expr &e) {
   const std::string s = shown(e, "s");
   const llvm::StringRef takes = findBuiltin(function)->text;
   const bool condition = takes.ends_with("condition");
@@ -210,7 +122,7 @@ static const Expr *localIn(const Expr &e) {
   }
 }
 
-void Checker::noteNoTokens(const Expr &e, Elem wanted) {
+void noteNoTokens(Diagnostics &diags, const Expr &e, Elem wanted) {
   const Expr *local = wanted == Elem::Token && e.type.elem == Elem::I32 ? localIn(e) : nullptr;
   if (!local)
     return;
@@ -223,20 +135,20 @@ void Checker::noteNoTokens(const Expr &e, Elem wanted) {
 /// How much there can be of it: for the greatest part of an expression.
 static int64_t mostOf(const Expr &e) { return e.type.isScalar() ? e.range.hi : e.type.length(); }
 
-bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
+static bool noteBoundOf(Context &ctx, const Expr &e, unsigned depth) {
   constexpr unsigned deepest = 64;
   if (depth > deepest)
     return false;
   const auto free = [&](const std::string &name) {
     if (depth == 0 || !e.type.is(Elem::I32) || e.range.hi < INT32_MAX)
       return false;
-    diags.note(fmt::format("`{0}` can be any i32 here; `min({0}, N)` bounds it", name));
+    ctx.diags.note(fmt::format("`{0}` can be any i32 here; `min({0}, N)` bounds it", name));
     return true;
   };
   switch (e.kind) {
   case Expr::FieldRead:
-    if (auto it = growths.find(e.name()); it != growths.end()) {
-      diags.note(it->second.loc, it->second.text);
+    if (auto it = ctx.growths.find(e.name()); it != ctx.growths.end()) {
+      ctx.diags.note(it->second.loc, it->second.text);
       return true;
     }
     return free(e.name().substr(e.name().find_last_of('.') + 1));
@@ -248,8 +160,9 @@ bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
   case Expr::PolicyState:
     return free(e.name() + "." + e.as<Name>().member);
   case Expr::LocalRead:
-    if (const auto at = static_cast<size_t>(e.as<Place>().index); here && at < here->all.size() && here->all[at].value)
-      return noteBoundOf(*here->all[at].value, depth + 1);
+    if (const auto at = static_cast<size_t>(e.as<Place>().index);
+        ctx.here && at < ctx.here->all.size() && ctx.here->all[at].value)
+      return noteBoundOf(ctx, *ctx.here->all[at].value, depth + 1);
     return false;
   case Expr::Const:
   case Expr::ModelCall:
@@ -268,12 +181,12 @@ bool Checker::noteBoundOf(const Expr &e, unsigned depth) {
       parts.push_back(e.args[i].get());
   }
   llvm::stable_sort(parts, [](const Expr *a, const Expr *b) { return mostOf(*a) > mostOf(*b); });
-  return llvm::any_of(parts, [&](const Expr *part) { return noteBoundOf(*part, depth + 1); });
+  return llvm::any_of(parts, [&](const Expr *part) { return noteBoundOf(ctx, *part, depth + 1); });
 }
 
-void Checker::noteBound(const Expr &e) { noteBoundOf(e, 0); }
+void noteBound(Context &ctx, const Expr &e) { noteBoundOf(ctx, e, 0); }
 
-void Checker::noteNoCall(const std::string &model, const char *where) {
+void noteNoCall(Diagnostics &diags, const std::string &model, const char *where) {
   const llvm::StringRef place = where;
   if (place == "a `while`")
     diags.note(
@@ -291,17 +204,6 @@ void Checker::noteNoCall(const std::string &model, const char *where) {
         fmt::format("call it above, for all at once: `best: argmax({}(s, kv=draft))`, and read `best[i]` here", model));
   else
     diags.note("let it stand in a statement of its own above, and read what a reducer gives");
-}
-
-std::vector<std::string> Checker::functionNames(const Scope &scope) const {
-  std::vector<std::string> names;
-  if (scope.kind == Scope::Stage && !scope.noCalls)
-    names = out.models;
-  for (const Builtin &f : builtins())
-    if ((f.where == Builtin::Constant || scope.kind != Scope::Params) &&
-        !(f.where == Builtin::Effect && scope.noEffects) && !(f.where == Builtin::Rows && scope.noCalls))
-      names.push_back(f.name.str());
-  return names;
 }
 
 } // namespace megalith::sema
