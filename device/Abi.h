@@ -5,19 +5,19 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Limits.h"
+
 namespace megalith::abi {
 
 constexpr int kAbiVersion = 18;
 
-/// Models of a kernel, at most.
-constexpr int kMostModels = 4;
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
 constexpr int kModels = MEGALITH_MODELS;
 #else
 constexpr int kModels = 1;
 #endif
-static_assert(kModels >= 1 && kModels <= kMostModels);
+static_assert(kModels >= 1 && kModels <= limits::models);
 
 /// Head of every request descriptor. What it has of each pool follows (RequestOf), then the pipeline's own fields, in
 /// the emitted `struct Request : RequestOf<...>`, and what it brings; the manifest gives the offsets.
@@ -124,7 +124,7 @@ struct Kept {
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
     int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
-  } models[kMostModels];
+  } models[limits::models];
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
@@ -395,7 +395,7 @@ template <int Models> struct LaunchParamsOf {
   ModelParams models[Models];
 };
 using LaunchParams = LaunchParamsOf<kModels>;
-using HostParams = LaunchParamsOf<kMostModels>;
+using HostParams = LaunchParamsOf<limits::models>;
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //

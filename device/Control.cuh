@@ -70,7 +70,7 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
                       CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
   using Config = ConfigType;
   using Request = RequestType;
-  static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
+  static_assert(Config::states <= limits::states && Config::gauges <= limits::gauges, "flags are bits of one word");
 
   using Pools = PoolStates<typename PoolsOf<Config>::List>;
   using FirstPool = typename Pools::First;

@@ -37,5 +37,6 @@
 #include "megalith/HostTick.cuh"
 #include "megalith/Admission.cuh"
 #include "megalith/ControlTick.cuh"
+#include "megalith/ChooseCalls.cuh"
 #include "megalith/ControlPass.cuh"
 #include "megalith/Units.cuh"

@@ -1,4 +1,4 @@
-//===- Looks.cuh - answers to asks, by looks at kept logits -----------------===//
+//===- Looks.cuh - what asks are about, found by looks at kept logits -------===//
 //
 // The head keeps the logits of a row with asks (Reducers.cuh). When all are there, each CTA looks at a slice of them,
 // adds up what it finds in a table that all share, and waits for the others: a look. Sums are of integers, so their
@@ -45,7 +45,7 @@ struct AskState {
   static constexpr u32 kNoTie = ~0u;
 };
 
-/// Settles asks: all CTAs together.
+/// Finds which tokens the asks are about, their sets S: all CTAs together.
 template <class Kept> struct Looks {
   GridEdges &grid;
   const Kept kept;
@@ -53,7 +53,7 @@ template <class Kept> struct Looks {
   u32 *const bins;      ///< [2][kLookBins]: low halves, high halves
   u64 *const keys;      ///< [kConsumerWarps]
   u64 *const tables;    ///< [3][kAsksAtOnce][kLookBins]
-  u64 *const lists;     ///< [kAsksAtOnce][CTAs][kMostReduced]
+  u64 *const lists;     ///< [kAsksAtOnce][CTAs][limits::reduced]
   int edge, count;
 
   /// Numbers that are equal where bf16 are differ below this bit.
@@ -122,6 +122,19 @@ template <class Kept> struct Looks {
       atomicAdd(bins + kLookBins + bin, high);
   }
 
+  /// Adds the lanes' values to a number of the table.
+  __device__ __forceinline__ static void addUp(u64 *to, u64 value) {
+    __syncwarp();
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1)
+      value += __shfl_xor_sync(~0u, value, distance);
+    if (laneId() == 0 && value)
+      atomicAdd(to, value);
+  }
+  __device__ __forceinline__ static u64 loadSum(const u64 *table, Sum at) {
+    return (u64)loadWord(reinterpret_cast<const u32 *>(table + at) + 1) << 32 |
+           loadWord(reinterpret_cast<const u32 *>(table + at));
+  }
   /// The bin of a distance; -1: the look is not at it.
   __device__ __forceinline__ static int binOf(const AskState &s, u32 distance) {
     if (s.widthLog == AskState::kAll) {
@@ -442,6 +455,9 @@ template <class Kept> struct Looks {
     return -1;
   }
 
+  __device__ __forceinline__ static bool isList(const abi::RowAsk &ask) {
+    return ask.reducer == (int)ReducerKind::Sample || ask.reducer == (int)ReducerKind::TopK;
+  }
   __device__ __forceinline__ static bool isGreedy(const AskState &s) { return s.ask.temperature == 0.0f; }
   __device__ __forceinline__ static bool inSet(const AskState &s, int token, float logit) {
     if (isGreedy(s))
@@ -451,359 +467,6 @@ template <class Kept> struct Looks {
       return false;
     return sampling::scaled(logit, s.ask.temperature) >= s.least;
   }
-
-  // --- what is asked for, once S is known
-  __device__ __forceinline__ static bool isList(const abi::RowAsk &ask) {
-    return ask.reducer == (int)ReducerKind::Sample || ask.reducer == (int)ReducerKind::TopK;
-  }
-  __device__ void sum(int i, u64 *table) const {
-    const AskState &s = asks[i];
-    if (s.look == LookFor::Done)
-      return;
-    const bool leaves = takesAway(s);
-    if (isList(s.ask) && !leaves)
-      list(i);
-    if ((s.ask.reducer == (int)ReducerKind::Sample && !leaves) || isGreedy(s))
-      return;
-    u64 total = 0, depths = 0, ofToken = 0;
-    everyLogit(s, [&](int token, float logit) {
-      if (!inSet(s, token, logit))
-        return;
-      const float y = sampling::scaled(logit, s.ask.temperature), weight = sampling::weight(y, s.most);
-      total += sampling::massOf(weight);
-      depths += sampling::massTimesDepth(weight, sampling::below(y, s.most));
-      if (token == s.ask.token)
-        ofToken = (u64)1 << 32 | __float_as_uint(weight);
-    });
-    addUp(table + kTotal, total);
-    addUp(table + kDepths, depths);
-    addUp(table + kOfToken, ofToken);
-  }
-  /// Adds the lanes' values to a number of the table.
-  __device__ __forceinline__ static void addUp(u64 *to, u64 value) {
-    __syncwarp();
-#pragma unroll
-    for (int distance = 16; distance; distance >>= 1)
-      value += __shfl_xor_sync(~0u, value, distance);
-    if (laneId() == 0 && value)
-      atomicAdd(to, value);
-  }
-
-  /// The keys of the slice that come first, the greatest one first; 0 ends them.
-  __device__ void list(int i) const {
-    const AskState &s = asks[i];
-    listBy(s, listOf(i, blockIdx.x), [&](int token, float logit) {
-      Best one;
-      one.take(s.ask.reducer == (int)ReducerKind::TopK || isGreedy(s) ? logit : scoreOf(s, token, logit), token);
-      return one.key;
-    });
-  }
-  /// Whether the ask is a draw from what another row leaves: that of the ask behind it. At a temperature of 0 the other
-  /// row says nothing: the best token comes.
-  __device__ __forceinline__ static bool takesAway(const AskState &s) {
-    return Kept::ofRequests && s.ask.reducer == (int)ReducerKind::Sample && s.ask.part != 0 && !isGreedy(s);
-  }
-  /// Of such a draw, when all sums are known: the keys of max(0, p - q), and for the case that nothing is left those of
-  /// p, which stand in the list of the ask behind it.
-  __device__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
-    const AskState &s = asks[i], &other = asks[i + 1];
-    if (s.look == LookFor::Done) // a NaN
-      return;
-    const u64 total = loadSum(table, kTotal), totalOfOther = loadSum(tableOfOther, kTotal);
-    listBy(s, listOf(i, blockIdx.x), [&](int token, float logit) {
-      const float p = probabilityOf(s, logit, total);
-      float q = 0.0f;
-      if (token < Kept::vocabOf(other.ask.line))
-        if (const float z = logitOf(other, token); inSet(other, token, z))
-          q = probabilityOf(other, z, totalOfOther);
-      Best one;
-      if (const float rest = sampling::rest(p, q); rest > 0.0f)
-        one.take(sampling::scoreOfRest(rest, wordOf(s, token)), token);
-      return one.key;
-    });
-    listBy(s, listOf(i + 1, blockIdx.x), [&](int token, float logit) {
-      Best one;
-      one.take(scoreOf(s, token, logit), token);
-      return one.key;
-    });
-  }
-  /// `key(token, logit)`: 0 leaves it out.
-  template <class Key> __device__ __forceinline__ void listBy(const AskState &s, u64 *out, Key key) const {
-    u64 previous = ~0ull;
-#pragma unroll 1
-    for (int r = 0; r < s.ask.count && previous; ++r) {
-      Best best;
-      everyLogit(s, [&](int token, float logit) {
-        if (!inSet(s, token, logit))
-          return;
-        if (const u64 own = key(token, logit); own < previous)
-          best.take(own);
-      });
-      best.takeLanes();
-      consumerSync(); // those of the round before have been read
-      if (laneId() == 0)
-        keys[warpId()] = best.key;
-      consumerSync();
-      previous = 0;
-#pragma unroll
-      for (int w = 0; w < kConsumerWarps; ++w)
-        previous = keys[w] > previous ? keys[w] : previous;
-      if (threadIdx.x == 0)
-        out[r] = previous;
-    }
-  }
-  __device__ __forceinline__ u64 *listOf(int i, int cta) const {
-    return lists + ((long long)i * gridDim.x + cta) * kMostReduced;
-  }
-  __device__ __forceinline__ static u32 wordOf(const AskState &s, int token) {
-    const sampling::Words words =
-        sampling::words({s.ask.key[0], s.ask.key[1]}, s.ask.position, (u32)token / 4, s.ask.purpose);
-    const u32 low = token & 1 ? words.w[1] : words.w[0], high = token & 1 ? words.w[3] : words.w[2];
-    return token & 2 ? high : low;
-  }
-  __device__ __forceinline__ static float scoreOf(const AskState &s, int token, float logit) {
-    return sampling::score(sampling::scaled(logit, s.ask.temperature), wordOf(s, token));
-  }
-
-  /// The answer. One warp of one CTA.
-  __device__ __noinline__ void finish(int i, const u64 *table) const {
-    const AskState &s = asks[i];
-    if (Kept::ofRequests && s.ask.at < 0) // of the row that another ask takes away
-      return;
-    u32 *const out = grid.params->reduced + s.ask.at;
-    const bool sums = s.look != LookFor::Done;
-    const u64 total = sums ? loadSum(table, kTotal) : 0, depths = sums ? loadSum(table, kDepths) : 0,
-              ofToken = sums ? loadSum(table, kOfToken) : 0;
-    const auto answer = [&](int r, u32 word) {
-      if (laneId() == 0)
-        out[r] = word;
-    };
-    const auto number = [&](float v) { answer(0, __float_as_uint(v)); };
-    if (s.best == Best::kNan) { // the request ends
-      for (int r = 0; r < s.ask.count; ++r)
-        answer(r, ~0u);
-      return;
-    }
-    if (!sums && isList(s.ask) && s.ask.count == 1 && s.ask.part == 0) {
-      answer(0, (u32)Best{s.best}.index());
-      return;
-    }
-    switch ((ReducerKind)s.ask.reducer) {
-    case ReducerKind::ArgMax:
-      break;
-    case ReducerKind::Sample:
-    case ReducerKind::TopK:
-      finishList(s, i, total, out);
-      break;
-    case ReducerKind::MaxProb:
-      number(sums ? sampling::probability(1.0f, total) : 1.0f);
-      break;
-    case ReducerKind::LogSumExp:
-      number(sums ? sampling::logSumExp(s.most, total) : Best::valueOf((u32)(s.best >> 32)));
-      break;
-    case ReducerKind::Entropy:
-      number(sums ? sampling::entropy(total, depths) : 0.0f);
-      break;
-    case ReducerKind::Prob:
-      number(!sums         ? (s.ask.token == Best{s.best}.index() ? 1.0f : 0.0f)
-             : ofToken > 0 ? sampling::probability(__uint_as_float((u32)ofToken), total)
-                           : 0.0f);
-      break;
-    }
-  }
-  __device__ __forceinline__ static u64 loadSum(const u64 *table, Sum at) {
-    return (u64)loadWord(reinterpret_cast<const u32 *>(table + at) + 1) << 32 |
-           loadWord(reinterpret_cast<const u32 *>(table + at));
-  }
-  /// The greatest of the keys that the CTAs found. Each list is in order, so a lane has the first key of each that is
-  /// left.
-  __device__ __noinline__ void finishList(const AskState &s, int i, u64 total, u32 *out) const {
-    constexpr int each = 8; // lists of a lane
-    static_assert(each * 32 >= kLookBins, "there are no more CTAs");
-    const bool sums = s.look != LookFor::Done;
-    u64 first[each];
-    int next[each];
-#pragma unroll
-    for (int k = 0; k < each; ++k) {
-      const int cta = k * 32 + laneId();
-      next[k] = 0;
-      first[k] = sums && cta < (int)gridDim.x ? loadKey(listOf(i, cta)) : 0;
-    }
-    if (!sums && laneId() == 0)
-      first[0] = s.best;
-    int of = i; // whose lists
-    if constexpr (Kept::ofRequests)
-      if (sums && takesAway(s)) {
-        bool some = false;
-#pragma unroll
-        for (int k = 0; k < each; ++k)
-          some = some || first[k] != 0;
-        if (!__any_sync(~0u, some)) { // nothing is left
-          of = i + 1;
-#pragma unroll
-          for (int k = 0; k < each; ++k) {
-            const int cta = k * 32 + laneId();
-            first[k] = cta < (int)gridDim.x ? loadKey(listOf(of, cta)) : 0;
-          }
-        }
-      }
-#pragma unroll 1
-    for (int r = 0; r < s.ask.count; ++r) {
-      Best best;
-#pragma unroll
-      for (int k = 0; k < each; ++k)
-        best.take(first[k]);
-      best.takeLanes();
-#pragma unroll
-      for (int k = 0; k < each; ++k)
-        if (first[k] == best.key && best.key != 0)
-          first[k] = sums && ++next[k] < s.ask.count ? loadKey(listOf(of, k * 32 + laneId()) + next[k]) : 0;
-      if (laneId() == 0)
-        out[r] = best.key == 0 ? ~0u // there are fewer
-                 : s.ask.part == 0 || s.ask.reducer == (int)ReducerKind::Sample
-                     ? (u32)best.index()
-                     : __float_as_uint(probabilityOf(s, best, total, r));
-    }
-  }
-  __device__ __forceinline__ static u64 loadKey(const u64 *key) {
-    const u32 *words = reinterpret_cast<const u32 *>(key);
-    return (u64)loadWord(words + 1) << 32 | loadWord(words);
-  }
-  __device__ __forceinline__ static float probabilityOf(const AskState &s, Best best, u64 total, int number) {
-    if (isGreedy(s))
-      return number == 0 ? 1.0f : 0.0f;
-    return probabilityOf(s, Best::valueOf((u32)(best.key >> 32)), total);
-  }
-  __device__ __forceinline__ static float probabilityOf(const AskState &s, float logit, u64 total) {
-    return sampling::probability(sampling::weight(sampling::scaled(logit, s.ask.temperature), s.most), total);
-  }
-
-  /// All CTAs. Returns the number of the look that found the sums; negative when the kernel stops.
-  __device__ int settle(const abi::RowAsk *from, const Words4 *bests, const Words4 *drawn) const {
-    clearTable(0);
-#pragma unroll 1
-    for (int i = warpId(); i < count; i += kConsumerWarps)
-      load(i, from + i);
-    int number = 0;
-#pragma unroll 1
-    for (;; ++number) {
-      // At first all logits are there, and the CTAs' best ones.
-      if (!gridEdge(grid, edge))
-        return -1;
-#pragma unroll 1
-      for (int i = warpId(); i < count; i += kConsumerWarps)
-        if (number == 0)
-          begin(i, bests, drawn);
-        else
-          advance(i, tableOf(number - 1, i));
-      consumerSync();
-      bool known = true;
-#pragma unroll 1
-      for (int i = 0; i < count; ++i)
-        known = known && asks[i].look >= LookFor::Sums;
-      if (known)
-        break;
-      clearTable(number + 1);
-#pragma unroll 1
-      for (int i = 0; i < count; ++i)
-        look(i, tableOf(number, i));
-    }
-#pragma unroll 1
-    for (int i = 0; i < count; ++i)
-      sum(i, tableOf(number, i));
-    if constexpr (Kept::ofRequests) {
-      bool rests = false;
-      for (int i = 0; i < count; ++i)
-        rests = rests || takesAway(asks[i]);
-      if (rests) {
-        if (!gridEdge(grid, edge))
-          return -1;
-#pragma unroll 1
-        for (int i = 0; i < count; ++i)
-          if (takesAway(asks[i]))
-            listOfRest(i, tableOf(number, i), tableOf(number, i + 1));
-      }
-    }
-    return number;
-  }
-  /// The answers, when all CTAs have found their sums.
-  __device__ void finishAll(int look) const {
-#pragma unroll 1
-    for (int i = warpId(); i < count; i += kConsumerWarps)
-      finish(i, tableOf(look, i));
-  }
 };
-
-/// `Lines`: rows of a pass, of all results.
-template <int Lines, class Kept>
-__device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
-  static_assert(kAsksAtOnce * sizeof(AskState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
-  char *const at = reinterpret_cast<char *>(scratch);
-  u64 *const tables = reinterpret_cast<u64 *>(kept.base + Lines * Kept::rowBytes);
-  assumeGlobal(tables);
-  return {grid,
-          kept,
-          reinterpret_cast<AskState *>(at),
-          reinterpret_cast<u32 *>(at + kAsksAtOnce * sizeof(AskState)),
-          reinterpret_cast<u64 *>(at + kAsksAtOnce * sizeof(AskState) + 8 * kLookBins),
-          tables,
-          tables + lookTableBytes() / 8,
-          edge,
-          count};
-}
-
-/// Of `left` asks, how many are settled now. An ask that another row is taken away from stands beside that one.
-template <class Kept> __device__ __forceinline__ int asksAtOnce(const abi::RowAsk *asks, int left) {
-  const int count = min(kAsksAtOnce, left);
-  if constexpr (Kept::ofRequests)
-    if (count < left) {
-      const abi::RowAsk &last = asks[count - 1];
-      if ((int)loadWord(&last.reducer) == (int)ReducerKind::Sample && loadWord(&last.part) != 0)
-        return count - 1;
-    }
-  return count;
-}
-
-/// Settles the asks of the pass. All consumers of all CTAs. What the last look found is left to finishAsks: the end of
-/// the pass stands between. False when the kernel stops.
-template <int Rows, int Results, class Kept>
-__device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Rows, Results> &draws, Kept kept,
-                                        const Words4 *bests, const Words4 *drawn, float *scratch) {
-  assumeShared(&grid);
-  assumeShared(&draws);
-  assumeShared(scratch);
-  const int asks = draws.asks;
-  consumerSync(); // scratch may still be read
-  for (int first = 0, count;; first += count) {
-    count = asksAtOnce<Kept>(rowAsksOf<Rows * Results>(*grid.params) + first, asks - first);
-    const auto looks = looksAt<Rows * Results>(grid, edge, kept, scratch, count);
-    const int look = looks.settle(rowAsksOf<Rows * Results>(*grid.params) + first, bests, drawn);
-    if (look < 0)
-      return false;
-    if (first + count >= asks) {
-      if (threadIdx.x == 0) {
-        draws.left = first;
-        draws.look = look;
-      }
-      return true;
-    }
-    if (!gridEdge(grid, edge))
-      return false;
-    if (blockIdx.x == 0)
-      looks.finishAll(look);
-    if (!gridEdge(grid, edge)) // tables and lists have been read
-      return false;
-  }
-}
-
-/// CTA 0, all consumers, behind the end of the pass: the last asks' answers. A barrier of the CTA follows.
-template <int Rows, int Results, class Kept>
-__device__ __noinline__ void finishAsks(GridEdges &grid, int edge, const PassDraws<Rows, Results> &draws, Kept kept,
-                                        float *scratch) {
-  assumeShared(&grid);
-  assumeShared(&draws);
-  assumeShared(scratch);
-  looksAt<Rows * Results>(grid, edge, kept, scratch, draws.asks - draws.left).finishAll(draws.look);
-}
 
 } // namespace megalith::device

@@ -25,7 +25,7 @@ enum PassFlag : u32 {
 };
 /// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
-static_assert(kMostModels == 4, "two bits");
+static_assert(limits::models == 4, "two bits");
 
 /// Before a launch's first pass, for which model 0 is the guess. `countsOf(i)`: of model i.
 template <int Models, class Of> __device__ __forceinline__ void startModels(PassModel<Models> &pass, Of countsOf) {
@@ -42,8 +42,8 @@ __device__ __forceinline__ PassCounts enterModel(PassModel<Models> &pass, u32 fl
   if constexpr (Models > 1) {
     pass.ofPast[pass.model] = of;
     pass.guess = pass.next;
-    pass.model = (int)(flags >> kPassModelShift) % kMostModels;
-    pass.next = (int)(flags >> kPassNextShift) % kMostModels;
+    pass.model = (int)(flags >> kPassModelShift) % limits::models;
+    pass.next = (int)(flags >> kPassNextShift) % limits::models;
     return pass.ofPast[pass.model];
   }
   return of;

@@ -5,7 +5,7 @@
 //   draws   a token drawn from all tokens is the best of z / T + gumbel. Each CTA keeps the best of its own logits
 //           while it makes them, beside the best logit, and CTA 0 takes the best of all (Results.cuh).
 //   asks    what needs sums over the row, or a part of it that is found by them. The head keeps the row's logits, and
-//           looks at them give the answers (Looks.cuh).
+//           looks at them give the answers (Looks.cuh, Answers.cuh).
 //
 // The arithmetic is that of Sampling.h.
 //===----------------------------------------------------------------------===//

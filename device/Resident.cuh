@@ -34,7 +34,7 @@
 
 #include "megalith/Stamps.cuh"
 #include "megalith/Results.cuh"
-#include "megalith/Looks.cuh"
+#include "megalith/Answers.cuh"
 #include "megalith/Windows.cuh"
 #include "megalith/AttentionPlan.cuh"
 #include "megalith/Units.cuh"

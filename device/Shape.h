@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Limits.h"
+
 #ifdef __CUDACC__
 #define MEGALITH_SHAPE __device__ constexpr
 #else
@@ -19,9 +21,6 @@ MEGALITH_SHAPE long long roundUp(long long n, long long to) { return ceilDiv(n, 
 MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b; }
 
 // --- the CTA -------------------------------------------------------------------
-
-/// Models of a kernel, at most.
-constexpr int kMostModels = 4;
 
 /// Consumer warps of a CTA. One more warp streams weights, and one brings the activations of
 /// passes of many rows (Windows.cuh). With nine warps one quarter of an SM has three already.
@@ -42,10 +41,11 @@ enum PassSize : int {
   kOneRow = 1,       ///< one row: activations stay in registers as far as they can, and no edge waits for operands
   kHalfTileRows = 8, ///< no variant of its own: up to so many rows fill half of a row tile
   kTileRows = 16,    ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
-  kMaxRows = 128,    ///< many rows, 17 to 128: more than one row tile. A wide tile of attention is of such a pass
-  kUnitEnd = 129,    ///< no size: the variant of a product's function that ends a unit of a pass of many rows
+  kMaxRows = limits::rowsPerPass, ///< many rows, from 17 on: more than one row tile. A wide tile of attention is of
+                                  ///< such a pass
+  kUnitEnd, ///< no size: the variant of a product's function that ends a unit of a pass of many rows
 };
-static_assert(kHalfTileRows * 2 == kTileRows && kUnitEnd == kMaxRows + 1);
+static_assert(kHalfTileRows * 2 == kTileRows);
 
 /// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row, three where rows of a slot
 /// need not be a chain (Pass.cuh).
@@ -62,7 +62,7 @@ MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows
 // --- reducers of logits (Reducers.cuh) -------------------------------------------
 
 /// Asks that are settled together, numbers of a look at one, and tokens that one gives at most.
-constexpr int kAsksAtOnce = 16, kLookBins = 256, kMostReduced = 64;
+constexpr int kAsksAtOnce = 16, kLookBins = 256;
 
 /// Bytes of a row of logits that are kept, each a number of `bytes` bytes.
 MEGALITH_SHAPE long long keptRowBytes(long long vocab, long long bytes) { return roundUp(vocab, 8) * bytes; }
@@ -71,7 +71,7 @@ constexpr long long kMostKeptBytes = 1ll << 34;
 /// Bytes of the sums of looks: three tables of all asks, of which a look uses one after the other.
 MEGALITH_SHAPE long long lookTableBytes() { return 3ll * kAsksAtOnce * kLookBins * 8; }
 /// Bytes of the keys that each CTA finds.
-MEGALITH_SHAPE long long lookListBytes(long long ctas) { return kAsksAtOnce * ctas * kMostReduced * 8; }
+MEGALITH_SHAPE long long lookListBytes(long long ctas) { return kAsksAtOnce * ctas * limits::reduced * 8; }
 /// Bytes of LaunchParams::looks.
 MEGALITH_SHAPE long long lookBytes(long long rows, long long vocab, long long bytes, long long ctas) {
   return rows * keptRowBytes(vocab, bytes) + lookTableBytes() + lookListBytes(ctas);
@@ -280,8 +280,6 @@ MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
 /// Descriptors of seated requests stand in shared memory when they take no more than this. A request has more words of
 /// each further model.
 MEGALITH_SHAPE int seatBytes(int models) { return 1536 + 128 * (models - 1); }
-/// Gauges of a slot are bits of one word.
-constexpr int kMostGauges = 32;
 
 } // namespace megalith::shape
 

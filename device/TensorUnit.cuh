@@ -29,6 +29,7 @@
 #include "megalith/Sampling.h"
 #include "megalith/Reducers.cuh"
 #include "megalith/Looks.cuh"
+#include "megalith/Answers.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"
 #include "megalith/Product.cuh"

@@ -19,7 +19,7 @@ namespace megalith::device {
 /// What a unit was compiled with.
 struct UnitFacts {
 #define UNIT_FACT(Name, Text) int Name;
-#define MODEL_FACT(Name, Text) int Name[kMostModels];
+#define MODEL_FACT(Name, Text) int Name[limits::models];
 #include "megalith/UnitFacts.def"
 };
 

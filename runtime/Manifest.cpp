@@ -53,8 +53,8 @@ static Manifest::Model readModel(const JsonView &j) {
 
 static std::vector<Manifest::Model> readModels(const JsonView &j) {
   std::vector<Manifest::Model> models;
-  if (!j.json().is_array() || j.json().empty() || j.json().size() > abi::kMostModels)
-    j.wrong("must be a list of 1 to " + std::to_string(abi::kMostModels) + " models");
+  if (!j.json().is_array() || j.json().empty() || j.json().size() > limits::models)
+    j.wrong("must be a list of 1 to " + std::to_string(limits::models) + " models");
   j.list([&](const JsonView &model) { models.push_back(readModel(model)); });
   return models;
 }

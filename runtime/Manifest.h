@@ -71,7 +71,7 @@ struct Manifest {
   } reducing;
   bool host = false;         ///< something goes by the host's clock, or by when requests arrived
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch
-  std::vector<Model> models; ///< 1 to abi::kMostModels, in the order of LaunchParams::models
+  std::vector<Model> models; ///< 1 to limits::models, in the order of LaunchParams::models
   std::vector<Edge> edges;
   int64_t requestBytes;
   std::vector<State> states;

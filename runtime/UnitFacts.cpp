@@ -14,14 +14,14 @@ Failure checkUnits(const UnitFacts &control, const UnitFacts &tensors) {
   if (control.Name != tensors.Name)                                                                                    \
     return differs(Text, control.Name, "in the control unit", tensors.Name, "in the tensor unit");
 #define MODEL_FACT(Name, Text)                                                                                         \
-  for (int i = 0; i < abi::kMostModels; ++i)                                                                           \
+  for (int i = 0; i < limits::models; ++i)                                                                             \
     if (control.Name[i] != tensors.Name[i])                                                                            \
       return differs(Text, control.Name[i], "in the control unit", tensors.Name[i], "in the tensor unit");
 #include "device/UnitFacts.def"
   if (control.abi != abi::kAbiVersion)
     return differs("version of the binary interface", control.abi, "in the kernel", abi::kAbiVersion, "in the runtime");
-  if (control.models < 1 || control.models > abi::kMostModels)
-    return differs("models", control.models, "in the kernel", abi::kMostModels, "at most in the runtime");
+  if (control.models < 1 || control.models > limits::models)
+    return differs("models", control.models, "in the kernel", limits::models, "at most in the runtime");
   const int paramsBytes =
       static_cast<int>(offsetof(abi::HostParams, models) + control.models * sizeof(abi::ModelParams));
   if (control.paramsBytes != paramsBytes)

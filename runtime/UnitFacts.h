@@ -10,7 +10,7 @@ namespace megalith::runtime {
 /// What a unit was compiled with, see device/Units.cuh.
 struct UnitFacts {
 #define UNIT_FACT(Name, Text) int Name;
-#define MODEL_FACT(Name, Text) int Name[abi::kMostModels];
+#define MODEL_FACT(Name, Text) int Name[limits::models];
 #include "device/UnitFacts.def"
 };
 

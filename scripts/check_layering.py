@@ -18,7 +18,7 @@ CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Samplin
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
-LIVE = "LiveSession.h"
+LIVE, LIMITS = "LiveSession.h", "Limits.h"
 API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST]
 ALLOWED = {
     # The headers of the library, and what is installed of them: nothing of ours but each other.
@@ -27,6 +27,7 @@ ALLOWED = {
     "Tools.h": ["Api.h"],
     "megalith.h": [],
     "Error.h": [EXPORT],
+    "Limits.h": [],
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
@@ -38,20 +39,20 @@ ALLOWED = {
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST],
-    "Syntax": ["Support", "Text"],
-    "Sema": ["Syntax", "Checkpoint", "Support", "Text", SCALAR],
-    "IR": ["Contract", "Support", "Text", REQUEST, EXACT],
+    "Syntax": [LIMITS, "Support", "Text"],
+    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR],
+    "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
+    "Plan": [LIMITS, "IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API],
-    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
-    "device": ["Contract"],
+    "runtime": [LIMITS, "Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "device": [LIMITS, "Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
@@ -62,8 +63,8 @@ ALLOWED = {
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
 CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
-                                      "Live", "HostTick", "Admission", "ControlTick", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Stream", "Operand", "Product", "Windows", "WideProduct",
+                                      "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
@@ -90,6 +91,8 @@ def target_of(path, name):
         stem = name.removeprefix("megalith/")
         if (root / "include/megalith/Contract" / stem).is_file():
             return "Contract"
+        if stem == LIMITS:
+            return LIMITS
         known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():

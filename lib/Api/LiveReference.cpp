@@ -48,6 +48,7 @@ public:
     // One limit for both; first what makes room. Nobody is taken back in the tick in which he comes.
     add(queue.take(0, comes ? 0 : left(), {}));
     add(queue.take(room(left()), 0, {}));
+    out.ms = static_cast<int64_t>(queue.now());
     return out;
   }
 

@@ -122,8 +122,8 @@ static std::string noMacros(llvm::StringRef cuda) {
 static std::vector<jit::Header> headersFor(llvm::StringRef target) {
   std::vector<jit::Header> headers;
   for (const embedded::File &file : embedded::files())
-    if (llvm::StringRef folder = file.folder; (folder == "device" || folder == "Contract" || folder == target) &&
-                                              !llvm::StringRef(file.name).ends_with(".cpp"))
+    if (llvm::StringRef folder = file.folder;
+        (folder == target || (folder != "cuda" && folder != "cpu")) && !llvm::StringRef(file.name).ends_with(".cpp"))
       headers.push_back({"megalith/" + std::string(file.name), file.text});
   return headers;
 }

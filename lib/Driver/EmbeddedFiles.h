@@ -7,7 +7,7 @@
 namespace megalith::embedded {
 
 struct File {
-  const char *folder; ///< its last part: `device`, what each target has; `cuda`, `cpu`; `IR`, what others share
+  const char *folder; ///< its last part: `cuda`, `cpu`; all others have what each target has
   const char *name, *text;
 };
 

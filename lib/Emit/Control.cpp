@@ -191,7 +191,7 @@ private:
   }
 
   void states() {
-    assert(layout.states.size() <= 64 && "a state is one bit of a mask");
+    assert(layout.states.size() <= limits::states && "a state is one bit of a mask");
     size_t nameWidth = 5, flagWidth = 5;
     std::vector<std::string> flags;
     for (const Operation *state : layout.states) {

@@ -128,7 +128,7 @@ bool Verifier::checkView(const Operation &op) {
   }
   if (!op.has<attr::stored>() && !op.has<attr::view>())
     return true;
-  constexpr int64_t most = INT64_C(1) << 44; // as of all weights: with less, places fit into 64 bits
+  constexpr int64_t most = limits::weightBytes; // as of all weights: with less, places fit into 64 bits
   double elements = 1;
   for (int64_t size : stored)
     elements *= static_cast<double>(size);

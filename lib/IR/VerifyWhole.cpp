@@ -23,7 +23,7 @@ bool Verifier::checkParams() {
     const char *name;
     int64_t least, most;
   };
-  for (const Param &param : {Param{"slots", 1, 1024}, {"rows_per_pass", 1, 128}}) {
+  for (const Param &param : {Param{"slots", 1, limits::slots}, {"rows_per_pass", 1, limits::rowsPerPass}}) {
     const Operation *op = module.find(Op::Param, param.name);
     if (!op)
       return fail(module.root, fmt::format("there is no `param @{}`", param.name));
@@ -36,8 +36,8 @@ bool Verifier::checkParams() {
 
 bool Verifier::checkStates() {
   const auto states = module.all(Op::State);
-  if (states.size() > 64)
-    return fail(module.root, fmt::format("{} states; 64 at most", states.size()));
+  if (states.size() > limits::states)
+    return fail(module.root, fmt::format("{} states; {} at most", states.size(), limits::states));
   const auto initial = llvm::count_if(states, [](const Operation *s) { return s->get<attr::initial>(); });
   if (initial != 1)
     return fail(module.root, fmt::format("one state is `initial`, found {}", initial));
@@ -229,7 +229,7 @@ bool Verifier::checkModel(const Operation &op) {
       return product;
     };
     bytes += std::max(own(weight.get<attr::shape>()), own(storedShape(weight))); // each has its place in the stream
-    if (bytes > 0x1p44)
+    if (bytes > limits::weightBytes)
       return fail(weight, "with this one the weights have more than 16 TiB");
   }
   const int64_t vocab = op.get<attr::vocab>();

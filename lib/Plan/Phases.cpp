@@ -71,7 +71,7 @@ StampNumber stampOf(const Plan &plan, int number, const Phase &phase) {
   const std::vector<StampEvent> events = stampEvents(plan.models[number]);
   const auto isOfPhase = [&](const StampEvent &event) { return event.phase == &phase; };
   const auto first = llvm::find_if(events, isOfPhase), next = std::find_if(first + 1, events.end(), isOfPhase);
-  return {firstStamp(plan, number) + (first - events.begin()), next == events.end() ? 0 : next - first};
+  return {int64_t(firstStamp(plan, number)) + (first - events.begin()), next == events.end() ? 0 : next - first};
 }
 
 } // namespace megalith::plan

@@ -296,8 +296,8 @@ private:
 
   /// What goes through a row is unrolled, and counts its columns in ints.
   bool checkColumns(const Operation &op, int64_t columns) {
-    constexpr int64_t most = 1 << 20;
-    return columns <= most || unsupported(op, fmt::format("rows of {} columns; {} at most", columns, most));
+    return columns <= limits::columns ||
+           unsupported(op, fmt::format("rows of {} columns; {} at most", columns, limits::columns));
   }
 
   bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases) {
@@ -625,15 +625,15 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
   plan.profile = profile;
   plan.knobs = knobs;
   const std::vector<const Operation *> models = ir::modelsByNumber(module);
-  if (models.empty() || models.size() > kMostModels) {
-    const Operation *pool = models.empty() ? nullptr : module.find(Op::Pool, models[kMostModels]->name);
+  if (models.empty() || models.size() > limits::models) {
+    const Operation *pool = models.empty() ? nullptr : module.find(Op::Pool, models[limits::models]->name);
     diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
-                 fmt::format("a kernel for {} models; a kernel has 1 to {}", models.size(), kMostModels));
+                 fmt::format("a kernel for {} models; a kernel has 1 to {}", models.size(), limits::models));
     return std::nullopt;
   }
-  if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges) {
-    diags.report(Diag::PlanUnsupported, gauges[kMostGauges]->loc,
-                 fmt::format("{} traced gauges; {} at most", gauges.size(), kMostGauges));
+  if (auto gauges = module.all(Op::Gauge); gauges.size() > limits::gauges) {
+    diags.report(Diag::PlanUnsupported, gauges[limits::gauges]->loc,
+                 fmt::format("{} traced gauges; {} at most", gauges.size(), limits::gauges));
     return std::nullopt;
   }
   plan.rowsPerPass = module.param("rows_per_pass");

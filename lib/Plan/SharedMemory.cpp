@@ -31,7 +31,7 @@ template <int... Before> constexpr auto sizesOfModels(std::integer_sequence<int,
                                   sizeof(device::ControlNumbersOf<Before + 1>)}...};
 }
 /// By the number of models, less one.
-constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, kMostModels>());
+constexpr auto sizesOf = sizesOfModels(std::make_integer_sequence<int, limits::models>());
 
 /// Bytes of Words<slots>. They grow with the number of slots, which is a multiple of 8; more than 64 slots have fewer
 /// words at hand.

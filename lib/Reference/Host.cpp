@@ -19,14 +19,12 @@ public:
       coming += !event.cancels;
   }
 
-  double now() override { return static_cast<double>(nowMs); }
-
   News news(int64_t tick, int most) override {
-    nowMs = script.clock.empty() ? tick : script.clock[std::min(samples++, script.clock.size() - 1)];
     News out;
+    out.ms = script.clock.empty() ? tick : script.clock[std::min(samples++, script.clock.size() - 1)];
     for (; std::ssize(out.orders) < most && next < script.events.size(); ++next) {
       const HostEvent &event = script.events[next];
-      if (event.when.tick > tick || event.when.ms > nowMs)
+      if (event.when.tick > tick || event.when.ms > out.ms)
         break;
       const Request *request = event.cancels ? nullptr : &requests[event.request];
       out.orders.push_back({event.request, {std::shared_ptr<void>(), request}});
@@ -48,7 +46,6 @@ private:
   size_t next = 0;    ///< event
   size_t samples = 0; ///< of the clock
   int64_t coming = 0; ///< requests that have not arrived
-  int64_t nowMs = 0;
 };
 
 } // namespace
@@ -77,8 +74,7 @@ bool Machine::skipIdle() {
 
 void Machine::sampleHost() {
   Host::News news = host->news(current.tick, MostHostEvents);
-  nowMs = std::min<int64_t>(static_cast<int64_t>(host->now()), INT32_MAX);
-  current.nowMs = nowMs;
+  current.nowMs = nowMs = std::min<int64_t>(news.ms, INT32_MAX);
   cut = news.stop;
   if (cut)
     return;

@@ -5,8 +5,8 @@
 namespace megalith::sema {
 
 /// Keys of an order, and requests that a stage looks at in a tick, at most.
-static constexpr size_t mostKeys = 4;
-static constexpr int64_t mostLooked = 1024;
+static constexpr size_t mostKeys = limits::orderKeys;
+static constexpr int64_t mostLooked = limits::looked;
 
 /// What a key reads must stay while the request waits: the key is compared with those of others at any time.
 bool Statements::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {

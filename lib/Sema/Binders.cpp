@@ -116,7 +116,7 @@ ExprRef Expressions::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scop
                : nullptr;
   }
   case Function::Sort: {
-    constexpr size_t mostKeys = 8;
+    constexpr size_t mostKeys = limits::sortKeys;
     const bool list = e.args[1]->kind == ast::Expr::List;
     std::vector<const ast::Expr *> keys;
     if (list)
@@ -159,7 +159,7 @@ ExprRef Expressions::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scop
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
 /// more for what goes beyond them, and all of a stage together not very many.
 bool Expressions::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
-  constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
+  constexpr int64_t beyond = limits::roundsBeyond, together = limits::roundsTogether;
   const int64_t limit = ctx.mostPositions() + beyond;
   const bool nested = inner.rounds > 1;
   const auto tooMany = [&](const std::string &which, const std::string &rounds, int64_t allowed) {

@@ -315,7 +315,7 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
 }
 
 void Statements::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  constexpr unsigned mostLoops = 4; // in each other
+  constexpr unsigned mostLoops = limits::loops; // in each other
   const bool isFor = stmt.kind == ast::Stmt::For;
   const char *word = isFor ? "`for`" : "`while`";
   if (scope.kind == Scope::Policy) {

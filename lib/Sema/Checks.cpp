@@ -88,7 +88,7 @@ ExprRef concat(Context &ctx, ExprRef a, ExprRef b, SourceLoc loc) {
 }
 
 ExprRef together(Context &ctx, std::shared_ptr<Expr> sequence, int pieces) {
-  constexpr int most = 32;
+  constexpr int most = limits::pieces;
   sequence->pieces = pieces;
   if (pieces <= most)
     return sequence;

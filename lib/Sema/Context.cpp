@@ -79,7 +79,7 @@ bool Context::namesState(const ast::Expr &e) const {
 }
 
 int64_t Context::mostPositions() const {
-  constexpr int64_t least = 65536, most = int64_t(1) << 30; // of checkPools
+  constexpr int64_t least = limits::leastRounds, most = limits::positions; // of checkPools
   int64_t positions = most;
   for (const CheckedPool &p : out.pools)
     if (p.pages > 0 && p.pageTokens > 0)

@@ -212,7 +212,7 @@ void Declarations::checkPools() {
     positive(decl.pages, "pages", pool.pages);
     positive(decl.pageTokens, "page_tokens", pool.pageTokens);
     // Positions, and sums of two of them, are 32-bit integers.
-    constexpr int64_t mostTokens = int64_t(1) << 30;
+    constexpr int64_t mostTokens = limits::positions;
     if (decl.pages && pool.pageTokens > 0 && pool.pages > mostTokens / pool.pageTokens)
       diags.report(Diag::BadPool, decl.pages->loc, "pages", pool.name,
                    fmt::format("at most {} with pages of {} tokens, is {}", mostTokens / pool.pageTokens,

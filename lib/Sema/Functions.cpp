@@ -241,7 +241,7 @@ ExprRef Expressions::checkTiers(const Arguments &args) {
 }
 
 ExprRef Expressions::checkNgram(const Arguments &args) {
-  constexpr int64_t mostNgram = 16;
+  constexpr int64_t mostNgram = limits::ngram;
   const ExprRef s = args.valueOf("s"), width = args.valueOf("width"), from = args.valueOf("from");
   Lookup lookup{.matches = args.count};
   ExprRef n = args.valueOf("ngram");

@@ -134,7 +134,8 @@ private:
     const auto elements = [](const std::vector<int64_t> &shape) {
       return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
     };
-    if (weight.shape.size() > 2 && elements(weight.shape) > 0x1p44) { // of two sizes any product fits into 64 bits
+    if (weight.shape.size() > 2 &&
+        elements(weight.shape) > limits::weightBytes) { // of two sizes any product fits into 64 bits
       diags.report(Diag::WeightBytes, weight.loc, weight.name);
       return false;
     }
@@ -244,7 +245,7 @@ static bool checkBytes(const CheckedModel &model, Diagnostics &diags) {
     for (int64_t size : weight.shape)
       own *= size;
     bytes += own;
-    if (bytes > 0x1p44) {
+    if (bytes > limits::weightBytes) {
       diags.report(Diag::WeightBytes, weight.loc, weight.name);
       return false;
     }

@@ -41,7 +41,7 @@ MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
   model.heads = qs.columns / model.headDim;
   model.kvHeads = ks.columns / model.headDim;
   model.kvLayers = inRepeat ? model.layers : 1;
-  if (model.heads > 1 << 20 || model.kvHeads > 1 << 20) {
+  if (model.heads > limits::heads || model.kvHeads > limits::heads) {
     diags.report(Diag::HeadCount, e.loc, std::max(model.heads, model.kvHeads));
     return std::nullopt;
   }

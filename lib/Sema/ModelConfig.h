@@ -6,6 +6,7 @@
 #ifndef MEGALITH_LIB_SEMA_MODELCONFIG_H
 #define MEGALITH_LIB_SEMA_MODELCONFIG_H
 
+#include "megalith/Limits.h"
 #include "megalith/Sema/Model.h"
 
 namespace megalith {
@@ -18,7 +19,7 @@ inline constexpr const char *layerWord = "layer";
 /// The name of `config: rope: original:`.
 inline constexpr const char *ropeOriginal = "rope.original";
 
-inline constexpr int64_t mostLayers = 1 << 12;
+inline constexpr int64_t mostLayers = limits::layers;
 
 /// Names that constants may use; nested entries are dotted.
 using ConfigNames = std::map<std::string, ConfigValue>;

@@ -37,7 +37,7 @@ void States::checkStates() {
       wrong("is terminal and cannot have `next`");
     ctx.out.states.push_back(std::move(s));
   }
-  if (ctx.in.states.size() > 64) // a state is one bit of a mask in the kernel
+  if (ctx.in.states.size() > limits::states) // a state is one bit of a mask in the kernel
     diags.report(Diag::TooManyStates, ctx.in.statesLoc, ctx.in.states.size());
   if (!initial)
     diags.report(Diag::NoInitialState, ctx.in.statesLoc);

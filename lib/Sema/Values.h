@@ -38,7 +38,7 @@ bool unify(ExprRef &a, ExprRef &b);
 /// `a` with room for what `b` has room for, too.
 Type wider(Type a, const Type &b);
 /// Elements of a table.
-inline constexpr int64_t mostCells = 4096;
+inline constexpr int64_t mostCells = limits::cells;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.
 int64_t asLength(int64_t most);
 /// How many are from `low` to `high`, at most.

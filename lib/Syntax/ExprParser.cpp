@@ -1,11 +1,12 @@
 #include "ExprParser.h"
+#include "megalith/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 #include <charconv>
 #include <cmath>
 
 namespace megalith::ast {
 
-static constexpr unsigned maxExprDepth = 100;
+static constexpr unsigned maxExprDepth = limits::expressionLevels;
 
 ExprParser::ExprParser(Diagnostics &diags, const YamlNode &scalar)
     : diags(diags), scalar(scalar), tokens(lexExpr(scalar.text)) {}

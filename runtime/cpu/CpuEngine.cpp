@@ -122,7 +122,7 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
 
 /// Calls fn(params) with the parameters as a kernel for so many models takes them.
 template <int Models = 1, class Fn> static void withParams(const abi::HostParams &params, size_t models, Fn fn) {
-  if constexpr (Models < abi::kMostModels)
+  if constexpr (Models < limits::models)
     if (models > Models)
       return withParams<Models + 1>(params, models, fn);
   abi::LaunchParamsOf<Models> of;
@@ -264,7 +264,7 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
 }
 
 Failure CpuEngine::prepare(const std::vector<Request> &requests, const runtime::RunOptions &options, bool checked,
-                           const runtime::LiveTable *live, char **rings) {
+                           const runtime::LiveTable *live) {
   // First, since the pool is what may not fit: the image lists its pages.
   std::vector<char *> kept;
   for (const LaunchBuffer &buffer : lasting)
@@ -284,10 +284,8 @@ Failure CpuEngine::prepare(const std::vector<Request> &requests, const runtime::
       return built.error;
     image.emplace(std::move(*built.value));
   }
-  if (live) {
-    *rings = place({"rings", SIZE_MAX, image->ringLayout()->bytes, LaunchBuffer::Zero}, checked);
-    image->bindRings(*rings);
-  }
+  if (live)
+    image->bindRings(place({"rings", SIZE_MAX, image->ringLayout()->bytes, LaunchBuffer::Zero}, checked));
   abi::HostParams &params = image->params;
   params.delaySeed = options.delaySeed;
   for (size_t m = 0; m < info.models.size(); ++m) {

@@ -87,10 +87,9 @@ private:
                            const Bring &bring);
   /// One launch of `megalith_fill`: elements `first` to `first + elements`.
   runtime::Failure fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how);
-  /// Makes the image of these requests, or of a table for some, and gives all its buffers their first content. `rings`:
-  /// where those of a live session are.
+  /// Makes the image of these requests, or of a table for some, and gives all its buffers their first content.
   runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options, bool checked,
-                           const runtime::LiveTable *live = nullptr, char **rings = nullptr);
+                           const runtime::LiveTable *live = nullptr);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
   /// One launch of the image, which begins where the last one ended.

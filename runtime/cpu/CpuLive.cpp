@@ -19,8 +19,8 @@ constexpr uint64_t kMostIdleSteps = 20'000'000;
 /// Launches go on a thread of their own.
 class CpuLive : public LiveRun {
 public:
-  CpuLive(CpuEngine &engine, char *rings, LaunchOptions given)
-      : engine(engine), image(*engine.image), how(std::move(given)), memory(rings) {
+  CpuLive(CpuEngine &engine, LaunchOptions given)
+      : engine(engine), image(*engine.image), how(std::move(given)), memory(image.params.host->rings) {
     if (!how.live)
       how.progress = [stats = image.params.stats, rings = reinterpret_cast<const abi::HostRings *>(memory)] {
         const auto word = [](const unsigned &at) { return *static_cast<const volatile unsigned *>(&at); };
@@ -86,10 +86,9 @@ Outcome<std::unique_ptr<LiveRun>> CpuEngine::openLive(const runtime::LiveTable &
   return runtime::withinMemory([&]() -> Outcome<std::unique_ptr<LiveRun>> {
     how.live = !how.outside;
     how.maxIdleSteps = how.live ? 0 : kMostIdleSteps; // a host of the process may be silent for as long as it likes
-    char *rings = nullptr;
-    if (runtime::Failure failure = prepare({}, options, how.check, &table, &rings))
+    if (runtime::Failure failure = prepare({}, options, how.check, &table))
       return *failure;
-    return std::unique_ptr<LiveRun>(std::make_unique<CpuLive>(*this, rings, std::move(how)));
+    return std::unique_ptr<LiveRun>(std::make_unique<CpuLive>(*this, std::move(how)));
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "megalith/IR/Ops.h"
 #include "megalith/IR/Words.h"
+#include "megalith/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include <algorithm>
 #include <map>

@@ -14,6 +14,7 @@
 #define MEGALITH_IR_IR_H
 
 #include "megalith/IR/Attributes.h"
+#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include "megalith/Support/WeightView.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -164,7 +165,7 @@ void replaceUses(Region &region, Value from, Value to);
 Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map);
 
 /// Capacity of what a field keeps, and of every sequence but views.
-inline constexpr int64_t mostCapacity = 1024;
+inline constexpr int64_t mostCapacity = limits::capacity;
 
 /// The type of a `field`, `policy.state` or `input`. A longer input than a field can be is a view, `token<>`.
 Type declaredType(const Operation &declaration);

@@ -56,10 +56,10 @@ struct Host {
   };
   struct News {
     std::vector<Order> orders; ///< numbers of those that arrive grow
+    int64_t ms = 0;            ///< of the host's clock, which the whole tick sees
     bool stop = false;         ///< the run is cut off here
   };
   virtual ~Host() = default;
-  virtual double now() = 0; ///< of this tick, behind news()
   /// At a tick's start, and no more than so many orders.
   virtual News news(int64_t tick, int most) = 0;
   /// All that arrived have ended: waits for others. The tick in which they come, this one or a later one; nullopt: none
@@ -72,6 +72,7 @@ struct Host {
 /// The host of a run that goes on: requests come while it runs, and all that becomes of them is told at once. It is
 /// called from the thread of the run.
 struct LiveHost : Host {
+  virtual double now() = 0;
   /// What the end of a tick leaves.
   struct Standing {
     struct Slot {

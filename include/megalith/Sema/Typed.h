@@ -8,6 +8,7 @@
 #define MEGALITH_SEMA_TYPED_H
 
 #include "megalith/IR/Scalar.h"
+#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include <cstdint>
 #include <memory>
@@ -26,9 +27,9 @@ enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, Kept, None };
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
 /// Tokens of a field, and of every sequence that is no view.
-inline constexpr int64_t mostCapacity = 1024;
+inline constexpr int64_t mostCapacity = limits::capacity;
 /// Of an input, which is a view, too: no more than a request may have positions with any pool (mostPositions).
-inline constexpr int64_t mostInputCapacity = 65536;
+inline constexpr int64_t mostInputCapacity = limits::inputCapacity;
 
 struct Type {
   Elem elem = Elem::I32;

@@ -1,0 +1,248 @@
+//===- ChooseCalls.cuh - which calls a pass serves ------------------------===//
+#pragma once
+
+#include "megalith/ControlTick.cuh"
+
+namespace megalith::device {
+
+// A pass is of one model. `Pool` is that one's.
+
+/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one whose call is
+/// indivisible (what decodes comes before prefill), then the one of higher priority, then the one with fewer passes of
+/// the model so far, then the one that arrived first.
+template <class Control> __device__ bool goesFirst(Control &c, int a, int b) {
+  if (c.since[a] != c.since[b])
+    return c.since[a] < c.since[b];
+  if ((c.callChunk[a] > 0) != (c.callChunk[b] > 0))
+    return c.callChunk[b] > 0;
+  if (c.priority[a] != c.priority[b])
+    return c.priority[a] > c.priority[b];
+  if (c.passes[a] != c.passes[b])
+    return c.passes[a] < c.passes[b];
+  return c.seated(a).number < c.seated(b).number;
+}
+
+/// Gives the calls their rows and pages when all can be served in full. Rows are given by a scan in slot order, pages
+/// in the order of serving. `inTurn`: that order matters. Warp 0.
+template <class Control, class Pool> __device__ void serveAll(Control &c, Pool &pool, bool inTurn) {
+  using Config = typename Control::Config;
+  int before = 0;
+  for (int base = 0; base < Config::slots; base += 32) {
+    const int s = base + laneId();
+    const bool waits = s < Config::slots && c.wanted[s] >= 0;
+    const int mine = waits ? c.wanted[s] : 0;
+    int end = mine; // inclusive scan
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int below = __shfl_up_sync(~0u, end, distance);
+      end += laneId() >= distance ? below : 0;
+    }
+    if (waits) {
+      c.taken[s] = mine;
+      c.rowBegin[s] = before + end - mine;
+      int above = 0;
+      if (inTurn && c.newPages[s] > 0)
+#pragma unroll 1
+        for (int other = 0; other < Config::slots; ++other)
+          above += c.wanted[other] >= 0 && c.newPages[other] > 0 && goesFirst(c, other, s) ? c.newPages[other] : 0;
+      c.pageTop[s] = pool.freePages - above;
+    }
+    before += __shfl_sync(~0u, end, 31);
+  }
+}
+
+/// The numbers of the fault of a call that must not be served, see ControlOf::badRow. One thread.
+template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCall(Control &c, Pool &pool, int slot) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  const auto &r = c.seated(slot);
+  if constexpr (Control::asks)
+    if (c.badRow[slot] < 0) {
+      const auto &all = AskMemory<Config>::ofSlot(p, slot);
+      for (int i = 0; i < all.count; ++i)
+        if (all.asks[i].readsTooMany(r.callCount))
+          return all.asks[i].tooMany(r.callCount);
+    }
+  const int place = c.firstPlace(pool, slot) + c.badRow[slot], token = pool.fedToken(slot, place);
+  if (c.badCode[slot] == kTokenRange)
+    return {token, Pool::model == 0 && !(c.callFlags[slot] & RowIsDraft) ? Pool::vocab : 0x7fffffff, 0};
+  int position = place;
+  if constexpr (Pool::trees)
+    position = pool.rowWord(slot, Pool::Position, place);
+  return {position, token, p.tokens[r.tokenBegin + position]};
+}
+
+/// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
+/// call finds no page, the calls behind it can have its rows. Returns the number of calls served. One thread.
+template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
+  using Config = typename Control::Config;
+  int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
+  int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
+  bool blocked = false;                                  // a call waits for pages
+#pragma unroll 1
+  for (int k = 0; k < waiting; ++k) {
+    const int s = c.order[k], wanted = c.wanted[s];
+    const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
+    if (wanted > 0 && (takes < 1 || takes > left))
+      continue;
+    if (c.badRow[s] < takes) {
+      const abi::FaultNumbers numbers = numbersOfBadCall(c, pool, s);
+      c.fail(c.seated(s), c.badCode[s]);
+      c.tell(c.seated(s), numbers);
+      continue;
+    }
+    const int needs = pool.lacking(s, c.firstPlace(pool, s) + takes);
+    if (!Pool::reserves && needs > freePages) {
+      c.fail(c.seated(s), kPoolExhausted);
+      continue;
+    }
+    if (Pool::reserves) {
+      // Promised pages are there. Beyond its promise no call takes a page behind a call that waits for pages.
+      const int beyond = max(0, needs - pool.promiseLeft(s));
+      if (beyond > 0 && (blocked || beyond > unpromised)) {
+        blocked = true;
+        continue;
+      }
+      unpromised -= beyond;
+    }
+    c.taken[s] = takes;
+    c.newPages[s] = needs;
+    c.pageTop[s] = freePages;
+    freePages -= needs;
+    left -= takes;
+    ++served;
+  }
+  if (Pool::reserves)
+    pool.unpromised = unpromised;
+  int rows = 0;
+#pragma unroll 1
+  for (int s = 0; s < Config::slots; ++s)
+    if (c.taken[s] >= 0) {
+      c.rowBegin[s] = rows;
+      rows += c.taken[s];
+    }
+  return served;
+}
+
+/// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
+template <class Control, class Pool> __device__ __noinline__ int serveSome(Control &c, Pool &pool, int waiting) {
+  using Config = typename Control::Config;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32) {
+    if (c.wanted[s] < 0)
+      continue;
+    int rank = 0;
+#pragma unroll 1
+    for (int other = 0; other < Config::slots; ++other)
+      rank += c.wanted[other] >= 0 && goesFirst(c, other, s);
+    c.order[rank] = s;
+  }
+  __syncwarp();
+  int served = 0;
+  if (laneId() == 0)
+    served = serveInOrder(c, pool, waiting);
+  return __shfl_sync(~0u, served, 0);
+}
+
+/// Flags of a pass of this model. The pass behind it will be of the model that followed the last time. One thread.
+template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, int model) {
+  if constexpr (abi::kModels == 1)
+    return 0;
+  c.follower[c.lastModel] = model;
+  c.lastModel = model;
+  return u32(model) << kPassModelShift | u32(c.follower[model]) << kPassNextShift;
+}
+
+/// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
+/// ascending order of slots. Warp 0.
+template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  int waiting = 0, rows = 0, needs = 0, needy = 0;
+  bool fits = true;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32) {
+    c.taken[s] = c.wanted[s] = -1;
+    if (!c.template waitsFor<Pool>(s, loop))
+      continue;
+    const auto &r = c.seated(s);
+    const int wanted = r.callCount;
+    c.wanted[s] = wanted;
+    c.since[s] = r.waitingSince;
+    c.priority[s] = r.priority;
+    c.passes[s] = passesOf(r, Pool::model);
+    c.kvLen[s] = pool.kvOf(r).len;
+    c.newPages[s] = pool.lacking(s, c.firstPlace(pool, s) + wanted);
+    ++waiting;
+    rows += wanted;
+    needs += c.newPages[s];
+    needy += c.newPages[s] > 0;
+    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
+  }
+  __syncwarp();
+  waiting = warpTotal(waiting);
+  rows = warpTotal(rows);
+  needs = warpTotal(needs);
+  needy = warpTotal(needy);
+  int served = waiting;
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= pool.freePages) {
+    serveAll(c, pool, needy > 1);
+  } else {
+    served = serveSome(c, pool, waiting);
+    __syncwarp();
+    rows = needs = 0;
+#pragma unroll 1
+    for (int s = laneId(); s < Config::slots; s += 32)
+      if (c.taken[s] >= 0) {
+        rows += c.taken[s];
+        needs += c.newPages[s];
+      }
+    rows = warpTotal(rows);
+    needs = warpTotal(needs);
+  }
+  __syncwarp();
+  bool wantLogits = false, someFree = false, asked = false;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32) {
+    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & (RowWantsLogits | kOfPrompt)));
+    if constexpr (Control::asks)
+      asked = asked || (c.taken[s] > 0 && !c.plain[s]);
+    if constexpr (Pool::trees)
+      someFree = someFree || (c.taken[s] > 0 && pool.someFree[s]);
+  }
+  wantLogits = __any_sync(~0u, wantLogits);
+  u32 flags = wantLogits ? kRunsHead : 0;
+  if constexpr (Control::asks)
+    flags |= wantLogits && __any_sync(~0u, asked) ? kAsks : 0;
+  if constexpr (Pool::trees)
+    if (__any_sync(~0u, someFree))
+      flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
+  if constexpr (Control::trees) {
+    flags |= c.moved > 0 ? kFresh : 0;
+    __syncwarp(); // all lanes have read it
+  }
+  if (laneId() == 0) {
+    if constexpr (Control::several) {
+      c.served += served;
+      if constexpr (Control::loops)
+        c.servedOfRound += loop >= 0 ? served : 0;
+    } else {
+      c.waiting = waiting;
+      c.served = served;
+    }
+    pool.freePages -= needs;
+    pool.publishFree();
+    c.numRows = rows;
+    c.wantLogits = wantLogits;
+    if (Control::asks)
+      c.rowAsks = 0;
+    if constexpr (Control::trees) {
+      c.fresh = flags & kFresh;
+      c.moved = rows > 0 ? 0 : c.moved;
+    }
+    if (rows > 0)
+      openPass(passOf<Config>(*c.pass), p, rows, flags | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
+  }
+}
+
+} // namespace megalith::device
