@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 # What megalith/Api.h, LiveSession.h and megalith.h need, and no more.
-set(MEGALITH_PUBLIC_HEADERS Api.h Error.h Export.h HostLoop.h LiveSession.h Request.h megalith.h)
+set(MEGALITH_PUBLIC_HEADERS Api.h Error.h Export.h HostLoop.h LiveSession.h Request.h RequestEnd.h megalith.h)
 list(TRANSFORM MEGALITH_PUBLIC_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/megalith/)
 
 install(TARGETS megalith RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -239,9 +239,10 @@ template <class Control> __device__ void beginTick(Control &c) {
     const bool full = renews || (p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch); // the next goes on
     if (p.host && !full)
       sampleHost(c);
-    if (p.numCorruptions > 0)
+    if (p.numCorruptions > 0 && !full)
       applyCorruptions(c);
-    reclaim(c);
+    if (!full || c.openRequests == 0) // else the next launch does, behind what the host wants
+      reclaim(c);
     c.pools.each([&](auto &pool) {
       if (pool.reserves)
         countUnpromised(c, pool);

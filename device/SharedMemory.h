@@ -21,7 +21,7 @@ using namespace shape;
 struct AttentionUnit {
   int unit;       ///< its number; -1: none
   int group;      ///< the tile's rows
-  int round, end; ///< of positions: the next one, and the one behind the unit's last
+  int round, end; ///< of positions: the next one, and the one after the unit's last
   int kvHead, firstHead;
   int firstRow, rows, slot;
   int visible;         ///< positions that the tile's last row sees
@@ -33,7 +33,7 @@ struct AttentionUnit {
 union KvOfRow {
   int place;         ///< until findPlaces: page * page_tokens + position in the page
   long long element; ///< from then on: pageAddress of the first layer and head
-  unsigned hash;     ///< behind a traced pass, in CTA 0: a hash of both, of all layers
+  unsigned hash;     ///< after a traced pass, in CTA 0: a hash of both, of all layers
 };
 
 /// How a pass's attention is dealt to the CTAs, see planRanges.
@@ -79,7 +79,7 @@ struct PassCounts {
 template <int Models> struct PassModel {
   int model;                 ///< its number in LaunchParams::models
   int guess;                 ///< whose weights the producer brought before it knew that
-  int next;                  ///< the guess for the pass behind this one
+  int next;                  ///< the guess for the pass after this one
   PassCounts ofPast[Models]; ///< of each model, but for the pass's own
 };
 template <> struct PassModel<1> {
@@ -177,7 +177,7 @@ struct StreamPlace {
   int stage;
   unsigned state;
   int buffer; ///< which of the two buffers of cross-warp sums comes next
-  int window; ///< the next window of activations (Windows.cuh); those of odd phases are numbered behind the even ones
+  int window; ///< the next window of activations (Windows.cuh); those of odd phases are numbered after the even ones
   // For products of many rows (WideProduct.cuh). Their sums leave no registers for what later code needs.
   int layer;
   int unit, part;
@@ -227,7 +227,7 @@ template <int Models> struct ControlNumbersOf {
   int behind;           ///< which pass of the tick's list was the last, of several; they are counted from 1
   int lastModel;        ///< the model of the last pass
   int servedOfRound;    ///< of a loop: calls, so far
-  int follower[Models]; ///< by model: of which model the pass behind its last one was
+  int follower[Models]; ///< by model: of which model the pass after its last one was
   int rowAsks;          ///< of the pass that is being formed
 };
 
@@ -286,9 +286,9 @@ template <int Slots> struct Promises {
 template <int Slots> struct FirstPages {
   int firstPage[Slots]; ///< pages in front of it were given back
 };
-/// Where drafts of a run of a stage stand behind each other.
+/// Where drafts of a run of a stage stand one after the other.
 template <int Slots> struct RunRows {
-  int runRows[Slots]; ///< rows of drafts behind `len` that this run of the stage has fed
+  int runRows[Slots]; ///< rows of drafts after `len` that this run of the stage has fed
 };
 /// Where rows may be a tree.
 template <int Slots> struct FreeRows {

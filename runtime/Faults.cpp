@@ -30,15 +30,15 @@ static std::string placeOf(unsigned word, const Manifest::State *state, const Ma
   return state ? state->place : "";
 }
 
-void setFault(TraceRequest &request, const abi::RequestHeader &header, const Manifest &manifest) {
+void setFault(RequestEnd &end, const abi::RequestHeader &header, const Manifest &manifest) {
   const auto word = static_cast<unsigned>(header.fault);
-  request.fault = faultName(word);
+  end.fault = faultName(word);
   const unsigned number = word >> abi::kFaultStateShift & abi::kFaultNoState;
   const Manifest::State *state = number < manifest.states.size() ? &manifest.states[number] : nullptr;
-  request.faultState = state ? state->name : "";
-  request.place = placeOf(word, state, manifest);
+  end.faultState = state ? state->name : "";
+  end.place = placeOf(word, state, manifest);
   // As abi::FaultNumbers has them.
-  request.faultDetail = faultDetail(request.fault, {header.waitingSince, header.callCount, header.priority});
+  end.faultDetail = faultDetail(end.fault, {header.waitingSince, header.callCount, header.priority});
 }
 
 } // namespace megalith::runtime

@@ -12,8 +12,8 @@ namespace megalith::runtime {
 /// The name of the code in `word`, a RequestHeader::fault; empty when that is 0.
 std::string faultName(unsigned word);
 
-/// Sets the members of `request` that tell of the fault.
-void setFault(TraceRequest &request, const abi::RequestHeader &header, const Manifest &manifest);
+/// Sets the members of `end` that tell of the fault.
+void setFault(RequestEnd &end, const abi::RequestHeader &header, const Manifest &manifest);
 
 } // namespace megalith::runtime
 #endif

@@ -406,7 +406,8 @@ static bool hasEnded(const abi::RequestHeader &header, const Manifest &m) {
 }
 
 /// How it ended. `hasHost`: requests may not have arrived.
-static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Manifest &m, bool hasHost) {
+static RequestEnd endOf(const abi::RequestHeader &header, const Manifest &m, bool hasHost) {
+  RequestEnd r;
   const bool terminal = hasEnded(header, m);
   const bool arrived = header.state >= 0 || !hasHost;
   r.state = m.stateName(arrived ? header.state : static_cast<unsigned>(m.initialState));
@@ -414,13 +415,12 @@ static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Mani
                       header.generated >= header.maxNewTokens);
   if (r.finish == "fault")
     setFault(r, header, m);
-}
-
-TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header) {
-  TraceRequest r;
-  setEnd(r, header, manifest, true);
+  r.passes = header.passes;
+  r.rows = header.rows;
   return r;
 }
+
+RequestEnd endOf(const Manifest &manifest, const abi::RequestHeader &header) { return endOf(header, manifest, true); }
 
 Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const {
   const Manifest &m = *manifest;
@@ -434,7 +434,7 @@ Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const 
   const float *logits = RESULT(float, logits);
   for (size_t i = 0; i < asked.size(); ++i) {
     const auto &header = *reinterpret_cast<const abi::RequestHeader *>(descriptors + i * m.requestBytes);
-    TraceRequest r;
+    TraceRequest r{endOf(header, m, RESULT(abi::HostSide, host) != nullptr)};
     r.id = asked[i].id;
     r.sampling = asked[i].sampling;
     for (const Manifest::InputField &input : m.inputs)
@@ -442,11 +442,9 @@ Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const 
     const int generated = std::max(0, std::min<int>(header.generated, asked[i].maxNewTokens));
     const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
     r.tokens.assign(first, first + generated);
-    setEnd(r, header, m, RESULT(abi::HostSide, host) != nullptr);
     if (before && !hasEnded(*reinterpret_cast<const abi::RequestHeader *>(before->data() + i * m.requestBytes), m))
       r.finish = "limit";
     out.requests.push_back(std::move(r));
-    out.counts.push_back({header.passes, header.rows});
     out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {
       // Of several models those of the first.

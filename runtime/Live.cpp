@@ -151,7 +151,7 @@ static Outcome<TraceRequest> openOne(LiveRun &run, int entry, int number) {
     header.state = header.stateBefore;
     header.fault = 0;
   }
-  TraceRequest out = endOf(m, header);
+  TraceRequest out{endOf(m, header)};
   const int words = run.layout().tokenWords, prompt = std::clamp(header.promptLen, 0, words);
   out.tokens.resize(std::clamp(header.generated, 0, words - prompt));
   const size_t first = static_cast<size_t>(entry) * words + prompt;

@@ -49,7 +49,7 @@ int64_t promptLinesOf(const Request &request);
 abi::Settings settingsOf(const Request &request, uint32_t runSeed);
 
 /// How a request ended, of its descriptor; tokens are not read.
-TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header);
+RequestEnd endOf(const Manifest &manifest, const abi::RequestHeader &header);
 
 /// Set when the watchdog stopped the kernel.
 std::optional<RunOutcome::Stop> stopOf(const Manifest &manifest, const abi::StopRecord &stop);

@@ -63,10 +63,6 @@ struct LiveTable {
 
 struct RunOutcome {
   std::vector<TraceRequest> requests; ///< what they generated, and how they ended
-  struct Counts {
-    int64_t passes, rows;
-  };
-  std::vector<Counts> counts; ///< per request
   /// When something happened to a request.
   struct Moment {
     int64_t tick;

@@ -14,15 +14,18 @@ root = pathlib.Path(__file__).resolve().parent.parent
 ABI, SHAPE, UNIT_FACTS = "device/Abi.h", "device/Shape.h", "device/UnitFacts.def"
 SHARED_MEMORY = "device/SharedMemory.h"
 SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
+ELEMENTWISE = "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
-ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
+ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
 LIVE, LIMITS = "LiveSession.h", "Limits.h"
-API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST]
+# What C++, C and Python have in common: only binders include these.
+SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
+API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
 ALLOWED = {
     # The headers of the library, and what is installed of them: nothing of ours but each other.
-    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST],
+    "Api.h": [ERROR, EXPORT, HOST_LOOP, REQUEST, END],
     "LiveSession.h": ["Api.h"],
     "Tools.h": ["Api.h"],
     "megalith.h": [],
@@ -31,6 +34,8 @@ ALLOWED = {
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
+    "RequestEnd.h": [],
+    **{name: [] for name in SHARED},
     # What the compiler, its executors, the runtime and the device code agree on: plain text, no other header.
     "Contract": [],
     "Text": [],
@@ -38,26 +43,27 @@ ALLOWED = {
     "Support": ["Text", "Os", ERROR],
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
-    "Requests": ["Json", "Contract", "Text", "Os", REQUEST],
+    "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
     "Syntax": [LIMITS, "Support", "Text"],
-    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR],
+    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
     "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
     "Plan": [LIMITS, "IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
-    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API],
+    "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
+            *SHARED],
     "runtime": [LIMITS, "Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": [LIMITS, "Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
     # The Python module is one, too.
-    "python": ["Api.h", LIVE, ERROR, REQUEST],
+    "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
     "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }

@@ -71,8 +71,8 @@ def source_words():
 def language_words():
     """What the language keeps for itself: refused, or of another meaning in that place."""
     words = {"fault", "cancel", "deadline", "layer", "logits", "position", "layers", "head_dim", "vocab"}
-    for name in ("Builtins", "ModelFunctions"):
-        words.update(re.findall(r'"(\w+)"', (ROOT / f"include/megalith/Sema/{name}.def").read_text()))
+    for name in ("Sema/Builtins", "Sema/ModelFunctions", "IR/Elementwise"):
+        words.update(re.findall(r'"(\w+)"', (ROOT / f"include/megalith/{name}.def").read_text()))
     return words
 
 

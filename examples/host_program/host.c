@@ -1,5 +1,5 @@
 /* The same in C: compiles a pipeline, loads its kernel, runs two requests and prints their
- * tokens as they come. Then a pipeline with a mistake, whose error is data.
+ * tokens. Then a pipeline with a mistake, whose error is data.
  *
  *   host_c PIPELINE.yaml CHECKPOINT [cuda|cpu|reference]
  */
@@ -21,62 +21,46 @@ static int device_of(const char *name) {
                                       : MEGALITH_AUTO;
 }
 
-static megalith_code submit(megalith_session *session, const char *id, const int32_t *tokens, size_t count,
-                            int64_t budget, megalith_errors **errors) {
+static megalith_request request_of(const char *id, const int32_t *tokens, size_t count, int64_t budget) {
   megalith_request request = MEGALITH_REQUEST_INIT;
   request.id = id;
   request.tokens = tokens;
   request.num_tokens = count;
   request.max_new_tokens = budget;
-  return megalith_session_submit(session, &request, NULL, errors);
+  return request;
 }
 
-/* Starts the kernel and prints what comes. */
-static megalith_code follow(megalith_session *session, megalith_errors **errors) {
-  megalith_code code = megalith_session_start(session, errors);
-  while (!code && !megalith_session_done(session)) {
-    megalith_update update;
-    megalith_result result;
-    size_t i;
-    int got = 0;
-    code = megalith_session_poll(session, 1000, &update, &got, errors);
-    if (code || !got)
-      continue;
-    printf("%s:", update.request == 0 ? "a" : "b");
-    for (i = 0; i < update.num_tokens; ++i)
-      printf(" %d", (int)update.tokens[i]);
-    code = megalith_session_result(session, update.request, &result, errors);
-    if (!code)
-      printf(" (%s)\n", result.finish);
-    if (!code && *errors) { /* it ended in a fault */
-      fputs(megalith_errors_text(*errors), stderr);
-      megalith_errors_free(*errors);
-      *errors = NULL;
-    }
-  }
-  return code;
+static void print(const megalith_result *result) {
+  size_t i;
+  printf("%s:", result->id);
+  for (i = 0; i < result->num_tokens; ++i)
+    printf(" %d", (int)result->tokens[i]);
+  printf(" (%s)\n", result->finish);
+  fputs(megalith_errors_text(result->error), stderr); /* of one that ended in a fault */
 }
 
 static int run(const megalith_program *program, int device) {
   static const int32_t a[] = {5, 9, 17, 5, 9}, b[] = {42};
   megalith_kernel_options how = MEGALITH_KERNEL_OPTIONS_INIT;
+  megalith_request requests[2];
+  const megalith_results *results = NULL;
   megalith_kernel *kernel = NULL;
-  megalith_session *session = NULL;
   megalith_errors *errors = NULL;
   megalith_code code;
+  size_t i;
   how.device = device;
+  requests[0] = request_of("a", a, 5, 6);
+  requests[1] = request_of("b", b, 1, 4);
   code = megalith_kernel_load(program, &how, &kernel, &errors);
   if (!code)
-    code = megalith_session_open(kernel, NULL, &session, &errors);
-  if (!code)
-    code = submit(session, "a", a, 5, 6, &errors);
-  if (!code)
-    code = submit(session, "b", b, 1, 4, &errors);
-  if (!code)
-    code = follow(session, &errors);
-  megalith_session_free(session);
+    code = megalith_run(kernel, requests, 2, NULL, &results, &errors);
   megalith_kernel_free(kernel);
-  return code ? fail(code, errors) : 0;
+  if (code)
+    return fail(code, errors);
+  for (i = 0; i < results->num_requests; ++i)
+    print(&results->requests[i]);
+  megalith_results_free(results);
+  return 0;
 }
 
 /* A text in place of a file. */

@@ -62,16 +62,8 @@ int main(int argc, char **argv) {
   if (!kernel)
     return fail(kernel.errors());
 
-  auto session = Session::open(*kernel);
-  if (!session)
-    return fail(session.errors());
-  for (const Request &request : {Request{.id = "a", .tokens = {5, 9, 17, 5, 9}, .maxNewTokens = 6},
-                                 Request{.id = "b", .tokens = {42}, .maxNewTokens = 4}}) {
-    auto number = session->submit(request);
-    if (!number)
-      return fail(number.errors());
-  }
-  auto results = session->run();
+  auto results = kernel->run(
+      {{.id = "a", .tokens = {5, 9, 17, 5, 9}, .maxNewTokens = 6}, {.id = "b", .tokens = {42}, .maxNewTokens = 4}});
   if (!results)
     return fail(results.errors());
   for (const RequestResult &result : results->requests)

@@ -27,7 +27,7 @@ static megalith_code submit(megalith_live *session, const char *id, const int32_
   request.tokens = tokens;
   request.num_tokens = count;
   request.max_new_tokens = budget;
-  return megalith_live_submit(session, &request, user, 0, NULL, errors);
+  return megalith_live_submit(session, &request, user, 0, -1, -1, NULL, errors);
 }
 
 /* Until both have ended. */

@@ -2,9 +2,7 @@
 //
 //   auto program = megalith::Program::compile({.file = "p.yaml", .models = {{"", "models/demo"}}});
 //   auto kernel = megalith::Kernel::load(*program, {.device = megalith::Device::Cpu});
-//   auto session = megalith::Session::open(*kernel);
-//   session->submit({.id = "a", .tokens = {73, 110}, .maxNewTokens = 8});
-//   auto results = session->run();
+//   auto results = kernel->run({{.id = "a", .tokens = {73, 110}, .maxNewTokens = 8}});
 //
 // Needs the standard library only: no LLVM, no yaml-cpp, no CUDA toolkit. docs/library.md
 // explains it; megalith/megalith.h has the same for C.
@@ -14,9 +12,8 @@
 // and a fault of the library itself is an Error of the kind `internal-error`. What does not
 // prevent the value, as a warning, is in `messages()` of what was made.
 //
-// Threads. A Program, the kernels made of it and their sessions are for one thread at a
-// time. Session::start() runs the kernel on a thread of its own. LiveSession.h has sessions
-// that take requests while the kernel runs, from any threads.
+// Threads. A Program and the kernels made of it are for one thread at a time. LiveSession.h
+// has sessions that take requests while the kernel runs, from any threads.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_API_H
 #define MEGALITH_API_H
@@ -25,6 +22,7 @@
 #include "megalith/Export.h"
 #include "megalith/HostLoop.h"
 #include "megalith/Request.h"
+#include "megalith/RequestEnd.h"
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -292,7 +290,7 @@ struct KernelOptions {
   std::vector<std::string> sourceFiles = {}; ///< edited units in place of the emitted ones
   bool wholeKernel = false;                  ///< compile it in one unit
   int cpuArch = 900;                         ///< Cpu: __CUDA_ARCH__, whose variants of the device code run
-  bool check = false;                        ///< Cpu: sessions can check every access to memory
+  bool check = false;                        ///< Cpu: runs can check every access to memory
   /// Called with what is being done, "" when it is over.
   std::function<void(const std::string &)> progress = nullptr;
 };
@@ -305,10 +303,97 @@ struct LoadedWeights {
   int64_t packedBytes = 0, rowBytes = 0;
 };
 
+//===----------------------------------------------------------------------===//
+// Runs
+//===----------------------------------------------------------------------===//
+
+/// When things happened to a request. On a GPU in milliseconds since the run began, taken by the kernel. Elsewhere in
+/// ticks: what happened in tick t, from 0, happened at t. A time that never came is negative.
+struct RequestTimes {
+  double arrived = -1;  ///< the kernel got to know of it; if it had a time to come at (Request::arrives), that time
+  double admitted = -1; ///< it took a slot for the first time
+  struct Append {
+    double at;      ///< when its tokens were appended
+    int32_t tokens; ///< how many
+  };
+  std::vector<Append> appends; ///< in order, those of one tick as one; the first one is the first token's
+};
+
+/// What a run gave of one request, and how it ended.
+struct RequestResult : RequestEnd {
+  RequestId id = {};
+  std::vector<int32_t> tokens = {}; ///< generated
+  RequestTimes times = {};
+  std::vector<float> logits = {};                         ///< [generated][Program::logitsVocabulary()], when wanted
+  std::map<std::string, std::vector<double>> gauges = {}; ///< of each traced value, by tick; when wanted
+  /// Why it ended with a fault or was cut off, at its line of the file of requests and at the pipeline's. nullopt of
+  /// one that ended well.
+  std::optional<Error> error = {};
+};
+
+/// What a run gave.
+struct Results {
+  std::vector<RequestResult> requests; ///< in the order in which they were submitted
+  std::map<std::string, int64_t> metrics;
+  int64_t ticks = 0, passes = 0, rows = 0;
+  int64_t launches = 0;     ///< of the kernel
+  HostCalls calls;          ///< on a GPU
+  double milliseconds = 0;  ///< on a GPU of the kernel
+  bool interrupted = false; ///< RunOptions::interrupted ended it
+  /// Milliseconds since the run began, at which each tick began, and one more of its end; when wanted. Of the ticks
+  /// that there was room for.
+  std::vector<double> tickTimes;
+  std::string trace; ///< JSON lines (docs/trace.md), when wanted
+  /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
+  /// fault of a request is none: see RequestResult::error.
+  Messages messages;
+};
+
+struct RunOptions {
+  // from RunOptions.def: NUMBER, FLAG, TEXT
+  int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
+  /// Ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each tick
+  int64_t ticksPerLaunch = 0;
+  uint32_t seed = 0; ///< of random numbers, beside each request's own
+  /// Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
+  /// itself
+  double watchdogSeconds = 10;
+  bool trace = false;     ///< give the trace of results
+  bool kvHash = false;    ///< with a hash of each row's K and V in it
+  bool gauges = false;    ///< give the traced values of each result
+  bool tickTimes = false; ///< give the times of ticks; on a GPU only
+  bool logits = false;    ///< give the logits of each result
+  unsigned repeat = 1; ///< to check the kernel: so many runs; tokens, logits, traces and KV must be equal bit for bit
+  uint32_t delaySeed = 0;      ///< to check the kernel: random delays before waits; 0: none
+  std::string replay = {};     ///< to check the kernel: the text of a trace, whose tokens are taken and checked
+  std::string replayName = {}; ///< what messages call it
+  double replayEpsilon = 0.05; ///< how far a replayed token may be below the maximum
+  double replayError = 0.05;   ///< how far off logits may be for the value of another reducer
+  /// Of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it
+  std::string schedule = {};
+  // ---
+  Control control = Control::Resident;
+  std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
+  /// Asked often while the kernel runs, perhaps on another thread. `true` ends it: requests that have not ended by
+  /// then are `limit`, and there is no trace.
+  std::function<bool()> interrupted = nullptr;
+
+  // --- to check the kernel itself (docs/running.md)
+  std::optional<uint64_t> shufflePages = {};     ///< deals KV pages in this random order
+  std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
+  std::string synthetic = {}; ///< of `drafts`: how often they are right, for the trace. No drafter made them
+  std::vector<Corruption> corruptions = {};
+};
+
 /// A program on a device, with its weights. It keeps what it needs of the Program.
 class MEGALITH_API Kernel {
 public:
   static Expected<Kernel> load(const Program &program, const KernelOptions &options = {});
+
+  /// Runs requests to their ends, on the calling thread. Any that can never run is an error, and then none runs.
+  /// Nothing ends one early but `maxTicks`, `interrupted` and the watchdog; LiveSession.h takes requests while the
+  /// kernel runs, and gives tokens as they are made. A kernel has one run or session at a time (`kernel-busy`).
+  Expected<Results> run(std::vector<Request> requests, const RunOptions &options = {}) const;
 
   const Messages &messages() const; ///< warnings
   Device device() const;            ///< never Auto
@@ -327,147 +412,6 @@ public:
 
 private:
   std::shared_ptr<State> state;
-};
-
-//===----------------------------------------------------------------------===//
-// Session
-//===----------------------------------------------------------------------===//
-
-/// When things happened to a request. On a GPU in milliseconds since the run began, taken by the kernel. Elsewhere in
-/// ticks: what happened in tick t, from 0, happened at t. A time that never came is negative.
-struct RequestTimes {
-  double arrived = -1;  ///< the kernel got to know of it; if it had a time to come at (Request::arrives), that time
-  double admitted = -1; ///< it took a slot for the first time
-  struct Append {
-    double at;      ///< when its tokens were appended
-    int32_t tokens; ///< how many
-  };
-  std::vector<Append> appends; ///< in order, those of one tick as one; the first one is the first token's
-};
-
-/// How one request ended.
-struct RequestResult {
-  RequestId id;
-  std::vector<int32_t> tokens; ///< generated
-  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
-  /// `deadline`, `fault`, or `limit` (the run was cut off).
-  std::string finish;
-  std::string state;       ///< in which it ended
-  std::string fault;       ///< the code, with `fault`; faultText() explains it
-  std::string faultState;  ///< in which it happened
-  std::string place;       ///< FILE:LINE of the pipeline
-  std::string faultDetail; ///< numbers of the fault in words, "position 7 holds token 5, and was fed 9"; some have none
-  int64_t passes = 0, rows = 0;
-  RequestTimes times;
-  std::vector<float> logits;                         ///< [generated][Program::logitsVocabulary()], when wanted
-  std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
-};
-
-/// What a run gave.
-struct Results {
-  std::vector<RequestResult> requests; ///< in the order in which they were submitted
-  std::map<std::string, int64_t> metrics;
-  int64_t ticks = 0, passes = 0, rows = 0;
-  int64_t launches = 0;     ///< of the kernel
-  HostCalls calls;          ///< on a GPU
-  double milliseconds = 0;  ///< on a GPU of the kernel
-  bool interrupted = false; ///< SessionOptions::interrupted ended it
-  /// Milliseconds since the run began, at which each tick began, and one more of its end; when wanted. Of the ticks
-  /// that there was room for.
-  std::vector<double> tickTimes;
-  std::string trace; ///< JSON lines (docs/trace.md), when wanted
-  /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
-  /// fault of a request is none: see Session::explain.
-  Messages messages;
-};
-
-/// What is new of a request.
-struct Update {
-  size_t request = 0;          ///< its number, from submit()
-  std::vector<int32_t> tokens; ///< new ones
-  bool finished = false;       ///< Results has the rest
-};
-
-struct SessionOptions {
-  /// Requests that the session has room for, from 1 to 1000000.
-  size_t capacity = 4096;
-  int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
-  Control control = Control::Resident;
-  /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
-  int64_t ticksPerLaunch = 0;
-  uint32_t seed = 0;           ///< of random numbers, beside each request's own (Sampling::seed)
-  double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
-  bool trace = false;          ///< give Results::trace
-  bool kvHash = false;         ///< with a hash of each row's K and V in it
-  bool gauges = false;         ///< give RequestResult::gauges
-  bool tickTimes = false;      ///< give Results::tickTimes; on a GPU only
-  bool logits = false;         ///< give RequestResult::logits
-  std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
-  /// Asked often while the session runs, perhaps on another thread. `true` ends it: requests that have not ended by
-  /// then are `limit`, and there is no trace.
-  std::function<bool()> interrupted = nullptr;
-
-  // --- to check the kernel itself (docs/running.md)
-  unsigned repeat = 1;                       ///< runs; tokens, logits, traces and KV must be equal bit for bit
-  std::optional<uint64_t> shufflePages = {}; ///< deals KV pages in this random order
-  uint32_t delaySeed = 0;                    ///< random delays before waits; 0: none
-  std::string replay = {};                   ///< the text of a trace, whose tokens are taken and checked
-  std::string replayName = {};               ///< what messages call it
-  double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
-  double replayError = 0.05;                 ///< how far off logits may be for the value of another reducer
-  std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
-  std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
-  std::string synthetic = {}; ///< of `drafts`: how often they are right, for the trace. No drafter made them
-  std::vector<Corruption> corruptions = {};
-};
-
-/// Requests on their way through a kernel: a table of fixed capacity that is filled, started,
-/// and ends. The kernel takes its requests when it starts (LiveSession.h has one that takes
-/// them while it runs):
-///
-///   submit    before start() or run(). Behind it: the error `session-started`
-///   poll      while the kernel runs it has no news; all tokens come when it has ended
-///   stop      says that no more requests come, and waits until all have ended. Nothing
-///             ends a request early but `maxTicks`, `interrupted` and the watchdog
-///
-/// A kernel has one running session at a time (`kernel-busy`).
-class MEGALITH_API Session {
-public:
-  static Expected<Session> open(const Kernel &kernel, const SessionOptions &options = {});
-  Session(Session &&) noexcept;
-  Session &operator=(Session &&) noexcept;
-  /// Waits for a kernel that runs.
-  ~Session();
-
-  /// Puts a request into the table and returns its number, from 0. A request that can never
-  /// run is an error.
-  Expected<size_t> submit(Request request);
-  const std::vector<Request> &requests() const;
-  /// What requests bring, as Program has it.
-  std::vector<Input> inputs() const;
-
-  /// Starts the kernel and returns.
-  Status start();
-  /// What is new since the last call; waits for it `patience` at most. Empty behind the end: see done().
-  Expected<std::vector<Update>> poll(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
-  /// Whether all has ended and been given out by poll().
-  bool done() const;
-  /// No more requests come: waits for the end. The results stay in the session: results().
-  Status stop();
-  /// start(), stop() and results(), on the calling thread.
-  Expected<Results> run();
-  /// Of a run that has ended; moved out, so that a second call is an error.
-  Expected<Results> results();
-
-  /// Why a request ended with a fault or was cut off, at its line of the file of requests and
-  /// at the pipeline's. nullopt for one that ended well.
-  std::optional<Error> explain(const Results &results, size_t request) const;
-
-  struct State;
-  explicit Session(std::unique_ptr<State> state);
-
-private:
-  std::unique_ptr<State> state;
 };
 
 /// What a fault's code means.

@@ -2,7 +2,7 @@
 //
 // One line for each limit: its name, its number, what it limits. Checks, the IR's verifier, the plan and device code
 // take them from here. A test compares this list with the table of docs/language.md: a row of it begins with the words
-// that stand behind the number, and has the number. The kernel's compiler has no system header, so this file includes
+// that stand after the number, and has the number. The kernel's compiler has no system header, so this file includes
 // none.
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -20,8 +20,8 @@ constexpr int inputCapacity = 65536;         ///< elements of an input
 constexpr int pieces = 32;                   ///< pieces of a sequence
 constexpr int leastRounds = 65536;           ///< rounds of a range
 constexpr int roundsBeyond = 1024;           ///< rounds of a range
-constexpr int roundsTogether = 1 << 24;      ///< rounds of a range in other ranges
-constexpr int loops = 4;                     ///< loops in each other
+constexpr int roundsTogether = 1 << 24;      ///< rounds of a range inside other ranges
+constexpr int loops = 4;                     ///< nested loops
 constexpr int sortKeys = 8;                  ///< keys of `sort`
 constexpr int orderKeys = 4;                 ///< keys of `order`
 constexpr int looked = 1024;                 ///< `limit`

@@ -24,41 +24,39 @@
 namespace megalith {
 
 struct LiveOptions {
-  size_t places = 256;   ///< requests in the kernel's table, from 1 to 65536
-  size_t queue = 4096;   ///< requests that wait on the host for a place in it
-  int64_t maxTokens = 0; ///< of a request, its prompt and its budget together; 0: as many as the pipeline's pools and
-                         ///< the models' positions allow, at most 8192
-  int64_t maxEnds = 64;  ///< words that the tokens and sequences which end a request take together
-  size_t ring = 1024;    ///< news that the kernel can be ahead of the host, a power of two from 4 on
-  uint32_t seed = 0;     ///< of random numbers, beside each request's own
-  double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. Waiting for the host is
-                               ///< no standstill. A GPU's
-  int64_t idleMs = 10000;      ///< the kernel ends when nothing was to do for so long; below 0: never
-  /// Rows of logits in memory of the host, one for each token that requests with logprobs may still generate, and where
-  /// they ask for those of their prompts one for each token of these but the first: such a request waits until there
-  /// are as many. Each is a vocabulary of floats. 0: no request may ask for them.
+  // from LiveOptions.def: NUMBER
+  size_t places = 256; ///< requests in the kernel's table
+  size_t queue = 4096; ///< requests that wait on the host for a place in it
+  /// Of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
+  /// allow, at most 8192
+  int64_t maxTokens = 0;
+  int64_t maxEnds = 64; ///< words that the tokens and sequences which end a request take together
+  size_t ring = 1024;   ///< news that the kernel can be ahead of the host, a power of two
+  uint32_t seed = 0;    ///< of random numbers, beside each request's own
+  /// Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill
+  double watchdogSeconds = 10;
+  int64_t idleMs = 10000; ///< the kernel ends when nothing was to do for so long; below 0: never
+  /// Rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with logprobs
+  /// may still generate, and where they ask for those of their prompts one for each token of these but the first. Such
+  /// a request waits until there are as many. 0: no request may ask for them
   int64_t logitLines = 0;
-  /// Keeps a trace, which trace() gives: so many bytes of memory for ticks, of the device where a kernel runs there,
-  /// and of the host for requests. 0: none; else from 4096 to 2^34. The session goes on when it is full, without a
-  /// trace.
+  /// Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
+  /// requests, at least 4096. The session goes on when it is full, without a trace. 0: none
   size_t trace = 0;
+  // ---
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 };
 
 /// How a request of a session ended.
-struct LiveEnd {
-  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
-  /// `deadline`, `fault`, or `limit` (the session was stopped at once).
-  std::string finish;
-  std::string state;       ///< in which it ended
-  std::string fault;       ///< the code, with `fault`; faultText() explains it
-  std::string faultState;  ///< in which it happened
-  std::string place;       ///< FILE:LINE of the pipeline
-  std::string faultDetail; ///< as RequestResult has it
-  int64_t promptTokens = 0, generated = 0;
-  int64_t passes = 0, rows = 0;
-  /// Milliseconds since the session opened; negative: it never came.
-  double submitted = -1, admitted = -1, firstToken = -1, ended = -1;
+struct LiveEnd : RequestEnd {
+  // from RequestEnd.def: LIVE_END
+  int64_t promptTokens = 0; ///< of its prompt
+  int64_t generated = 0;    ///< new tokens
+  double submitted = -1;    ///< in milliseconds since the session opened, as the next ones; negative: it never came
+  double admitted = -1;     ///< it took a slot for the first time
+  double firstToken = -1;   ///< it had its first token
+  double ended = -1;        ///< it ended
+  // ---
 };
 
 /// How likely a token was: natural logarithms of what the softmax of its row of logits gives. These are those of the
@@ -92,8 +90,19 @@ struct LiveEvent {
 /// A session as it stands. Counts are since it opened. Slots, pools, ticks and metrics are those of a moment ago: on a
 /// kernel up to 5 ms and a tick.
 struct LiveStats {
-  size_t waiting = 0; ///< requests on the host, without a place
-  size_t running = 0; ///< requests in the kernel's table that have not ended
+  // from LiveStats.def: STAT
+  size_t waiting = 0;          ///< requests on the host, without a place
+  size_t running = 0;          ///< requests in the kernel's table that have not ended
+  int64_t ticks = 0;           ///< of the kernel
+  int64_t passes = 0;          ///< of models
+  int64_t rows = 0;            ///< that were fed
+  int64_t promptTokens = 0;    ///< of requests that got a place
+  int64_t generatedTokens = 0; ///< that requests were told
+  int64_t launches = 0;        ///< of the kernel
+  bool launched = false;       ///< a kernel is on the device now
+  size_t deviceBytes = 0;      ///< of the table and the rings; on the device of the trace, too
+  size_t hostBytes = 0;        ///< the same on the host
+  // ---
   struct Slot {
     std::optional<uint64_t> request; ///< nullopt: it is free
     std::string state;
@@ -106,16 +115,10 @@ struct LiveStats {
     int64_t pages = 0, used = 0;
   };
   std::vector<Pool> pools;
-  int64_t ticks = 0, passes = 0, rows = 0;
-  int64_t promptTokens = 0; ///< of requests that got a place
-  int64_t generatedTokens = 0;
   std::map<std::string, uint64_t> ended;  ///< requests, by finish
   std::map<std::string, int64_t> metrics; ///< of the pipeline
   /// Of each metric: how often a `count` of a stage added 0, 1, ... 30 to it (or less than 0: as 0), and 31 or more.
   std::map<std::string, std::vector<int64_t>> increments;
-  int64_t launches = 0;                  ///< of the kernel
-  bool launched = false;                 ///< a kernel is on the device now
-  size_t deviceBytes = 0, hostBytes = 0; ///< of the table and the rings; on the device of the trace, too
 };
 
 /// What a session did, as the files of a run: `megalith run PIPELINE --requests R.jsonl --replay T.jsonl`, with the

@@ -76,8 +76,8 @@ struct Request {
   RequestId id;
   std::vector<int32_t> tokens = {}; ///< the prompt; not empty, every token below the vocabulary
   int64_t maxNewTokens = 0;         ///< the budget
-  /// Tokens that end the request, in place of the checkpoint's; may be empty. Program and
-  /// Session put the checkpoint's there when it is not set; an executor takes nullopt for none.
+  /// Tokens that end the request, in place of the checkpoint's; may be empty. The library puts the checkpoint's there
+  /// when it is not set; an executor takes nullopt for none.
   std::optional<std::vector<int32_t>> eos = {};
   int32_t priority = 0;
   Sampling sampling = {};

@@ -19,7 +19,7 @@ std::map<std::string, std::string> shippedPipelines();
 // Inputs of tests
 //===----------------------------------------------------------------------===//
 
-/// Whether SessionOptions::schedule can be this, and what it can be.
+/// Whether RunOptions::schedule can be this, and what it can be.
 bool isSchedule(std::string_view text);
 constexpr const char *scheduleForm = "round-robin|random:SEED|pct:SEED[:CHANGES], each with an optional @PREFIX";
 
@@ -30,7 +30,7 @@ Expected<std::vector<Request>> exampleRequests(const Program &program);
 /// The requests in the order of their arrivals, of which JSON lines `{"id", "tick" or "ms"}` tell.
 Expected<std::vector<Request>> readArrivals(const Program &program, const std::string &path,
                                             std::vector<Request> requests);
-/// Drafts of JSON lines `{"id", "tokens"}`, as SessionOptions::drafts has them.
+/// Drafts of JSON lines `{"id", "tokens"}`, as RunOptions::drafts has them.
 Expected<std::vector<std::vector<int32_t>>> readDrafts(const Program &program, const std::string &path,
                                                        const std::vector<Request> &requests);
 /// `TICK:ID:FIELD:VALUE`. An id may contain colons.
@@ -71,13 +71,13 @@ bool takesDrafts(const Program &program);
 using TokenLists = std::vector<std::vector<int32_t>>;
 /// What the requests generate when nothing is proposed to them; one that faults beside the others is run alone, too.
 /// `options`: of the run that comes behind this one.
-Expected<TokenLists> decodePlainly(const Kernel &kernel, const SessionOptions &options,
+Expected<TokenLists> decodePlainly(const Kernel &kernel, const RunOptions &options,
                                    const std::vector<Request> &requests);
 /// A draft of each of these tokens: the token itself with its probability, else another one. Which is keyed by `seed`,
 /// request and position: any block size and any batch finds the same.
 TokenLists draftsOf(const TokenLists &tokens, int64_t vocabulary, const Acceptance &acceptance, uint64_t seed);
 /// Both. Error `bad-option`: the pipeline looks up no drafts.
-Expected<TokenLists> syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+Expected<TokenLists> syntheticDrafts(const Kernel &kernel, const RunOptions &options,
                                      const std::vector<Request> &requests, const Acceptance &acceptance, uint64_t seed);
 
 //===----------------------------------------------------------------------===//
@@ -172,7 +172,7 @@ struct ExploreOptions {
   bool wholeKernel = false;
   int cpuArch = 900;
   std::optional<uint64_t> shufflePages = {};
-  uint32_t seed = 0; ///< as SessionOptions has it
+  uint32_t seed = 0; ///< as RunOptions has it
   std::vector<std::vector<int32_t>> drafts = {};
   double replayEpsilon = 0.05, replayError = 0.05;
   std::function<void(const std::string &)> progress = nullptr;
@@ -235,7 +235,7 @@ public:
     int64_t tickRecords = 0; ///< room for so many
     int64_t stampTicks = 0;  ///< keep the stamps of the last so many ticks
     Control control = Control::Resident;
-    int64_t ticksPerLaunch = 0; ///< as SessionOptions has it
+    int64_t ticksPerLaunch = 0; ///< as RunOptions has it
   };
   /// Of a tick, and one more of the end.
   struct Tick {

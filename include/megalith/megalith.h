@@ -7,13 +7,14 @@
  *   Codes     say how a call went. What is wrong in detail is data: `errors`, the last argument
  *             of the calls that can fail, gets a handle, whatever the code, or NULL when there
  *             is nothing to tell. It may be NULL itself.
- *   Options   are structs whose first member is their size: X_INIT fills it in. A library that
- *             is newer than the program takes the members that it does not have as 0. One that
- *             is older refuses the struct (MEGALITH_BAD_ARGUMENT). A NULL pointer: all defaults.
+ *   Options   are structs whose first member is their size: X_INIT fills in that and the defaults,
+ *             which are those of C++. A library that is newer than the program has its defaults for
+ *             members that the program does not know. One that is older refuses the struct
+ *             (MEGALITH_BAD_ARGUMENT). A NULL pointer: all defaults.
  *   Texts     are UTF-8 or a user's bytes, end with a zero, and belong to the handle that they
  *             came from: they stay as long as it does.
- *   Threads   a program, its kernels and their sessions are for one thread at a time. The calls of a live
- *             session, but for its `_free`, may be made on any thread, and at the same time.
+ *   Threads   a program and its kernels are for one thread at a time. The calls of a live session, but for its
+ *             `_free`, may be made on any thread, and at the same time.
  *
  * Nothing is thrown. docs/library.md says what the library does to the process that it is in.
  *===----------------------------------------------------------------------===*/
@@ -109,7 +110,7 @@ MEGALITH_EXPORT void megalith_program_free(megalith_program *program);
 MEGALITH_EXPORT const char *megalith_program_name(megalith_program *program);
 MEGALITH_EXPORT int64_t megalith_program_vocabulary(const megalith_program *program);
 
-/** What is made of it for its profile (h200 without one). `cuda` has both units of the kernel, one behind the other. */
+/** What is made of it for its profile (h200 without one). `cuda` has both units of the kernel, one after the other. */
 typedef struct megalith_source {
   const char *cuda, *manifest, *plan;
 } megalith_source;
@@ -131,10 +132,12 @@ typedef enum megalith_device {
 
 typedef struct megalith_kernel_options {
   size_t size;
-  int device;  /**< a megalith_device */
-  int ordinal; /**< of the GPU */
+  int device;       /**< a megalith_device */
+  int ordinal;      /**< of the GPU */
+  int whole_kernel; /**< 1: compile it in one unit */
+  int check;        /**< 1: on the CPU executor, runs can check every access to memory */
 } megalith_kernel_options;
-#define MEGALITH_KERNEL_OPTIONS_INIT {sizeof(megalith_kernel_options), MEGALITH_AUTO, 0}
+#define MEGALITH_KERNEL_OPTIONS_INIT {sizeof(megalith_kernel_options), MEGALITH_AUTO, 0, 0, 0}
 
 MEGALITH_EXPORT megalith_code megalith_kernel_load(const megalith_program *program,
                                                    const megalith_kernel_options *options, megalith_kernel **out,
@@ -146,37 +149,18 @@ MEGALITH_EXPORT megalith_device megalith_kernel_device(const megalith_kernel *ke
 MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
 
 /*===----------------------------------------------------------------------===*
- * Session
+ * Requests
  *===----------------------------------------------------------------------===*/
 
-typedef struct megalith_session megalith_session;
-
-/** Who keeps the loop. Tokens and traces are the same. */
-typedef enum megalith_control {
-  MEGALITH_RESIDENT = 0, /**< the kernel */
-  MEGALITH_HOST = 1,     /**< the host: a launch, a wait, and tokens and states read back for each tick */
-  MEGALITH_GRAPH = 2     /**< the same with a CUDA graph; a GPU's */
-} megalith_control;
-
-typedef struct megalith_session_options {
-  size_t size;
-  size_t capacity;          /**< requests that it has room for; 0: 4096 */
-  int64_t max_ticks;        /**< ends the run after so many; 0: no limit */
-  double watchdog_seconds;  /**< 0: 10; negative: never */
-  int trace;                /**< 1: keep the trace */
-  int control;              /**< a megalith_control */
-  int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
-  uint32_t seed;            /**< of random numbers, beside each request's own */
-} megalith_session_options;
-#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0, 0}
-
-/** How tokens are drawn. A temperature of 0 draws none. */
+/** How tokens are drawn. */
 typedef struct megalith_sampling {
-  float temperature; /**< 0 or above */
-  int32_t top_k;     /**< 0: all */
-  float top_p;       /**< above 0, at most 1; 0 stands for 1 */
-  float min_p;       /**< from 0 to 1 */
-  uint32_t seed;     /**< of the request's random numbers, if `has_seed` is 1; else a hash of the id is it */
+  /* from Request.def: SAMPLING */
+  float temperature; /**< 0 draws none: the best token has all the probability */
+  int32_t top_k;     /**< tokens with the greatest logits; 0: all */
+  float top_p;       /**< above 0, at most 1 */
+  float min_p;       /**< from 0 to 1, of the greatest probability */
+  /* --- */
+  uint32_t seed; /**< of the request's random numbers, if `has_seed` is 1; else a hash of the id is it */
   int has_seed;
 } megalith_sampling;
 
@@ -200,80 +184,143 @@ typedef struct megalith_request {
   const char *id;
   const int32_t *tokens; /**< the prompt */
   size_t num_tokens;
-  int64_t max_new_tokens;
+  /* from Request.def: REQUEST */
+  int64_t max_new_tokens; /**< the budget */
+  int32_t priority;       /**< for the pipeline */
+  int32_t deadline_ms;    /**< so long after its arrival it ends; 0: never */
+  /* --- */
   const int32_t *eos; /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
   size_t num_eos;
   int no_eos;
-  int32_t priority;
+  const int32_t *stop; /**< sequences of tokens that end it, too, one after the other; at most 16 of 1 to 32 tokens */
+  const size_t *stop_lengths;   /**< how many tokens each has */
+  size_t num_stop;              /**< how many sequences there are */
   const megalith_input *inputs; /**< one that has a default may be left out */
   size_t num_inputs;
   megalith_sampling sampling;
   megalith_when arrives;   /**< the kernel knows nothing of it before. Requests arrive in their order */
   megalith_when cancelled; /**< if `is_cancelled` is 1: the host takes it back then; not before it arrives */
   int is_cancelled;
-  int32_t deadline_ms; /**< so long after its arrival it ends; 0: never */
-  const int32_t *stop; /**< sequences of tokens that end it, too, one behind the other; at most 16 of 1 to 32 tokens */
-  const size_t *stop_lengths; /**< how many tokens each has */
-  size_t num_stop;            /**< how many sequences there are */
 } megalith_request;
 #define MEGALITH_REQUEST_INIT                                                                                          \
-  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0}, {0, 0}, 0, 0, 0, 0, 0}
+  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0}
 
-MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
-                                                    const megalith_session_options *options, megalith_session **out,
-                                                    megalith_errors **errors);
-/** Waits for a kernel that runs. */
-MEGALITH_EXPORT void megalith_session_free(megalith_session *session);
+/*===----------------------------------------------------------------------===*
+ * Runs
+ *===----------------------------------------------------------------------===*/
 
-/** Before the start only; its number, from 0, goes to `number`, which may be NULL. */
-MEGALITH_EXPORT megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request,
-                                                      size_t *number, megalith_errors **errors);
-/** Starts the kernel and returns. */
-MEGALITH_EXPORT megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors);
+/** Who keeps the loop. Tokens and traces are the same. */
+typedef enum megalith_control {
+  MEGALITH_RESIDENT = 0, /**< the kernel */
+  MEGALITH_HOST = 1,     /**< the host: a launch, a wait, and tokens and states read back for each tick */
+  MEGALITH_GRAPH = 2     /**< the same with a CUDA graph; a GPU's */
+} megalith_control;
 
-/** What is new of a request. `tokens` stay until the next call of megalith_session_poll. */
-typedef struct megalith_update {
-  size_t request;
-  const int32_t *tokens;
-  size_t num_tokens;
-  int finished;
-} megalith_update;
-/** The next update, waiting for it `milliseconds` at most. *got is 0 when there is none. All of
- *  them come when the kernel has ended; a live session has them before. */
-MEGALITH_EXPORT megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds,
-                                                    megalith_update *out, int *got, megalith_errors **errors);
-/** 1: all has ended and been given out by poll. */
-MEGALITH_EXPORT int megalith_session_done(const megalith_session *session);
-/** No more requests come: waits for the end. */
-MEGALITH_EXPORT megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors);
-/** Start, wait for the end. */
-MEGALITH_EXPORT megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors);
+typedef struct megalith_run_options {
+  size_t size;
+  /* from RunOptions.def: NUMBER, FLAG, TEXT */
+  int64_t max_ticks; /**< ends the run after so many; 0: no limit */
+  /** Ends a launch after so many, and launches again; 0: the kernel's loop has one launch, the host's one for each
+   *  tick */
+  int64_t ticks_per_launch;
+  uint32_t seed; /**< of random numbers, beside each request's own */
+  /** Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Elsewhere an executor sees that by
+   *  itself */
+  double watchdog;
+  int trace;       /**< give the trace of results */
+  int kv_hash;     /**< with a hash of each row's K and V in it */
+  int gauges;      /**< give the traced values of each result */
+  int tick_times;  /**< give the times of ticks; on a GPU only */
+  int logits;      /**< give the logits of each result */
+  unsigned repeat; /**< to check the kernel: so many runs; tokens, logits, traces and KV must be equal bit for bit */
+  uint32_t delay_seed;     /**< to check the kernel: random delays before waits; 0: none */
+  const char *replay;      /**< to check the kernel: the text of a trace, whose tokens are taken and checked */
+  const char *replay_name; /**< what messages call it */
+  double replay_epsilon;   /**< how far a replayed token may be below the maximum */
+  double replay_error;     /**< how far off logits may be for the value of another reducer */
+  /** Of a checked kernel on the CPU executor: order of the threads, as `megalith run --schedule` has it */
+  const char *schedule;
+  /* --- */
+  int control;            /**< a megalith_control */
+  uint64_t shuffle_pages; /**< to check the kernel, if `has_shuffle_pages` is 1: deals KV pages in this random order */
+  int has_shuffle_pages;
+  void (*progress)(void *user, const char *what); /**< called with what is being done, "" when it is over */
+  int (*interrupted)(void *user); /**< asked often, perhaps on another thread; 1 ends the run: requests that have not
+                                   *   ended by then are "limit", and there is no trace */
+  void *user;                     /**< of yours, for these two */
+} megalith_run_options;
+/* from RunOptions.def: INIT megalith_run_options, NUMBER, FLAG, TEXT + 0, 0, 0, 0, 0, 0 */
+#define MEGALITH_RUN_OPTIONS_INIT                                                                                      \
+  {sizeof(megalith_run_options), 0, 0, 0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0.05, 0.05, 0, 0, 0, 0, 0, 0, 0}
+/* --- */
 
-/** How a request ended, behind stop or run. The texts and tokens stay as long as the session. */
+typedef struct megalith_append {
+  double at;      /**< when tokens were appended */
+  int32_t tokens; /**< how many */
+} megalith_append;
+typedef struct megalith_gauge {
+  const char *name;
+  const double *values; /**< by tick */
+  size_t num_values;
+} megalith_gauge;
+typedef struct megalith_count {
+  const char *name;
+  int64_t count;
+} megalith_count;
+
+/** What a run gave of one request, and how it ended. Times are milliseconds since the run began on a GPU, elsewhere
+ *  ticks; one that never came is negative. */
 typedef struct megalith_result {
   const char *id;
-  const int32_t *tokens;
+  const int32_t *tokens; /**< generated */
   size_t num_tokens;
-  const char *finish; /**< "stop", "length", "state", "cancelled", "deadline", "fault" or "limit" */
-  const char *state;  /**< in which it ended */
-  const char *fault;  /**< the code, or "" */
-  const char *place;  /**< FILE:LINE of the fault, or "" */
-  int64_t passes, rows;
-  const char *fault_detail; /**< numbers of the fault in words, or "" */
+  /* from RequestEnd.def: END */
+  /** `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
+   *  `deadline`, `fault`, or `limit` (the run was cut off, or the session stopped at once) */
+  const char *finish;
+  const char *state;       /**< in which it ended */
+  const char *fault;       /**< the code, with `fault` */
+  const char *fault_state; /**< in which it happened */
+  const char *place;       /**< FILE:LINE of the pipeline */
+  /** Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
+  const char *fault_detail;
+  int64_t passes; /**< of models that it was in */
+  int64_t rows;   /**< that it fed */
+  /* --- */
+  const megalith_errors *error; /**< why it ended with a fault or was cut off; NULL: it ended well */
+  double arrived, admitted;
+  const megalith_append *appends;
+  size_t num_appends;
+  const float *logits;          /**< when wanted: of each token a row of the first model's vocabulary */
+  size_t num_logits;            /**< of all rows */
+  const megalith_gauge *gauges; /**< when wanted */
+  size_t num_gauges;
 } megalith_result;
-/** A fault of the request is in `errors`, and the code is MEGALITH_OK. */
-MEGALITH_EXPORT megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
-                                                      megalith_errors **errors);
 
-/** Of the whole run. */
-typedef struct megalith_totals {
+/** What a run gave. */
+typedef struct megalith_results {
+  const megalith_result *requests; /**< in the order in which they were given */
   size_t num_requests;
+  const megalith_count *metrics; /**< of the pipeline */
+  size_t num_metrics;
   int64_t ticks, passes, rows;
+  int64_t launches; /**< of the kernel */
+  struct {
+    int64_t launches, graph_launches, synchronizations, copies, bytes;
+  } calls; /**< what the host asked of a GPU's driver */
   double milliseconds;
+  int interrupted;          /**< 1: megalith_run_options::interrupted ended it */
+  const double *tick_times; /**< when wanted: of the begin of each tick, and one more of the end */
+  size_t num_tick_times;
   const char *trace; /**< JSON lines, or "" */
-} megalith_totals;
-MEGALITH_EXPORT megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out,
-                                                      megalith_errors **errors);
+} megalith_results;
+
+/** Runs requests to their ends, on the calling thread. All have one `size`. One that can never run is an error, and
+ *  then none runs. *out is the caller's, with all that it points to, until megalith_results_free. */
+MEGALITH_EXPORT megalith_code megalith_run(const megalith_kernel *kernel, const megalith_request *requests,
+                                           size_t num_requests, const megalith_run_options *options,
+                                           const megalith_results **out, megalith_errors **errors);
+MEGALITH_EXPORT void megalith_results_free(const megalith_results *results);
 
 /*===----------------------------------------------------------------------===*
  * Live session: requests while the kernel runs
@@ -283,18 +330,32 @@ typedef struct megalith_live megalith_live;
 
 typedef struct megalith_live_options {
   size_t size;
-  size_t places; /**< requests in the kernel's table; 0: 256 */
-  size_t queue;  /**< requests that wait for a place in it; 0: 4096 */
-  int64_t
-      max_tokens; /**< of a request, its prompt and its budget together; 0: what pools and models allow, at most 8192 */
-  int64_t max_ends;        /**< words that the tokens which end a request take; 0: 64 */
-  size_t ring;             /**< news that the kernel can be ahead of the host, a power of two; 0: 1024 */
-  uint32_t seed;           /**< of random numbers, beside each request's own */
-  double watchdog_seconds; /**< 0: 10; negative: never */
-  int64_t idle_ms;         /**< the kernel ends when nothing was to do for so long; 0: 10000; negative: never */
-  size_t trace;            /**< keeps a trace, of so many bytes for ticks and as many for requests; 0: none */
+  /* from LiveOptions.def: NUMBER */
+  size_t places; /**< requests in the kernel's table */
+  size_t queue;  /**< requests that wait on the host for a place in it */
+  /** Of a request, its prompt and its budget together; 0: as many as the pipeline's pools and the models' positions
+   *  allow, at most 8192 */
+  int64_t max_tokens;
+  int64_t max_ends; /**< words that the tokens and sequences which end a request take together */
+  size_t ring;      /**< news that the kernel can be ahead of the host, a power of two */
+  uint32_t seed;    /**< of random numbers, beside each request's own */
+  /** Seconds after which a GPU's kernel ends in which nothing moves; 0: never. Waiting for the host is no standstill */
+  double watchdog;
+  int64_t idle_ms; /**< the kernel ends when nothing was to do for so long; below 0: never */
+  /** Rows of logits in memory of the host, each a vocabulary of floats: one for each token that requests with
+   *  logprobs may still generate, and where they ask for those of their prompts one for each token of these but the
+   *  first. Such a request waits until there are as many. 0: no request may ask for them */
+  int64_t logit_lines;
+  /** Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
+   *  requests, at least 4096. The session goes on when it is full, without a trace. 0: none */
+  size_t trace;
+  /* --- */
+  void (*progress)(void *user, const char *what); /**< as a run has it */
+  void *user;
 } megalith_live_options;
-#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+/* from LiveOptions.def: INIT megalith_live_options, NUMBER + 0, 0 */
+#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 256, 4096, 0, 64, 1024, 0, 10, 10000, 0, 0, 0, 0}
+/* --- */
 
 /** The kernel is the session's until it is stopped. */
 MEGALITH_EXPORT megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
@@ -303,33 +364,63 @@ MEGALITH_EXPORT megalith_code megalith_live_open(const megalith_kernel *kernel, 
 MEGALITH_EXPORT void megalith_live_free(megalith_live *session);
 
 /** Hands a request over, which arrives now: its `arrives` and `cancelled` are not set. Without an `id` its number is
- * it. Waits `milliseconds` at most for room. Its number, from 0, goes to `number`, which may be NULL; `user` comes back
- * with its events. */
+ *  it. Waits `milliseconds` at most for room. Its number, from 0, goes to `number`, which may be NULL; `user` comes
+ * back with its events. `logprobs`: these tell of each token its logprob, and so many of the likeliest ones, up to 20;
+ * -1: they do not. `prompt_logprobs`: the same of the tokens of its prompt. With them a budget of 0 asks for nothing
+ * else. */
 MEGALITH_EXPORT megalith_code megalith_live_submit(megalith_live *session, const megalith_request *request,
-                                                   uint64_t user, int64_t milliseconds, uint64_t *number,
-                                                   megalith_errors **errors);
+                                                   uint64_t user, int64_t milliseconds, int logprobs,
+                                                   int prompt_logprobs, uint64_t *number, megalith_errors **errors);
 
 /** How a request ended. */
 typedef struct megalith_live_end {
-  const char *finish; /**< "stop", "length", "state", "cancelled", "deadline", "fault" or "limit" */
-  const char *state;  /**< in which it ended */
-  const char *fault;  /**< the code, or "" */
-  const char *fault_state;
-  const char *place; /**< FILE:LINE of the fault, or "" */
-  int64_t prompt_tokens, generated, passes, rows;
-  /** Milliseconds since the session opened; negative: it never came. */
-  double submitted, admitted, first_token, ended;
-  const char *fault_detail; /**< numbers of the fault in words, or "" */
+  /* from RequestEnd.def: END, LIVE_END */
+  /** `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
+   *  `deadline`, `fault`, or `limit` (the run was cut off, or the session stopped at once) */
+  const char *finish;
+  const char *state;       /**< in which it ended */
+  const char *fault;       /**< the code, with `fault` */
+  const char *fault_state; /**< in which it happened */
+  const char *place;       /**< FILE:LINE of the pipeline */
+  /** Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
+  const char *fault_detail;
+  int64_t passes;        /**< of models that it was in */
+  int64_t rows;          /**< that it fed */
+  int64_t prompt_tokens; /**< of its prompt */
+  int64_t generated;     /**< new tokens */
+  double submitted;      /**< in milliseconds since the session opened, as the next ones; negative: it never came */
+  double admitted;       /**< it took a slot for the first time */
+  double first_token;    /**< it had its first token */
+  double ended;          /**< it ended */
+  /* --- */
 } megalith_live_end;
+
+typedef struct megalith_choice {
+  int32_t token;
+  double logprob;
+} megalith_choice;
+/** How likely a token was: natural logarithms of what the softmax of its row of logits gives, before temperature and
+ *  all else by which tokens are drawn. */
+typedef struct megalith_logprob {
+  double logprob;                   /**< if `rank` is not 0; else no row of the model predicted the token */
+  int64_t rank;                     /**< 1 for the likeliest token, and so on */
+  const megalith_choice *likeliest; /**< the first first; as many as were asked for */
+  size_t num_likeliest;
+} megalith_logprob;
 
 /** What is new of a request. */
 typedef struct megalith_live_event {
   uint64_t request, user;
   const int32_t *tokens; /**< new ones */
   size_t num_tokens;
+  const megalith_logprob *logprobs; /**< of each of `tokens`, if the request asked for them */
+  size_t num_logprobs;
+  const megalith_logprob *prompt_logprobs; /**< of each token of the prompt, if it asked for them; once */
+  size_t num_prompt_logprobs;
   const char *state;            /**< that it is in now */
   const megalith_live_end *end; /**< NULL: it goes on */
   double at;                    /**< milliseconds since the session opened */
+  uint64_t device_ns;           /**< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none */
 } megalith_live_event;
 /** The next event, waiting for it `milliseconds` at most. *out is NULL when there is none. It is the caller's, with all
  *  that it points to, until megalith_live_event_free. */
@@ -355,25 +446,36 @@ typedef struct megalith_live_pool {
   const char *model;
   int64_t pages, used;
 } megalith_live_pool;
-typedef struct megalith_live_count {
-  const char *name;
-  int64_t count;
-} megalith_live_count;
+typedef struct megalith_increments {
+  const char *name;     /**< of a metric */
+  const int64_t *times; /**< how often a `count` added 0, 1, ... to it; the last one is of that and more */
+  size_t num_times;
+} megalith_increments;
 /** A session as it stands. Counts are since it opened. */
 typedef struct megalith_stats {
-  size_t waiting, running; /**< requests without a place, and those with one */
+  /* from LiveStats.def: STAT */
+  size_t waiting;           /**< requests on the host, without a place */
+  size_t running;           /**< requests in the kernel's table that have not ended */
+  int64_t ticks;            /**< of the kernel */
+  int64_t passes;           /**< of models */
+  int64_t rows;             /**< that were fed */
+  int64_t prompt_tokens;    /**< of requests that got a place */
+  int64_t generated_tokens; /**< that requests were told */
+  int64_t launches;         /**< of the kernel */
+  int launched;             /**< a kernel is on the device now */
+  size_t device_bytes;      /**< of the table and the rings; on the device of the trace, too */
+  size_t host_bytes;        /**< the same on the host */
+  /* --- */
   const megalith_live_slot *slots;
   size_t num_slots;
   const megalith_live_pool *pools;
   size_t num_pools;
-  int64_t ticks, passes, rows, prompt_tokens, generated_tokens;
-  const megalith_live_count *ended; /**< requests, by how they finished */
+  const megalith_count *ended; /**< requests, by how they finished */
   size_t num_ended;
-  const megalith_live_count *metrics; /**< of the pipeline */
+  const megalith_count *metrics; /**< of the pipeline */
   size_t num_metrics;
-  int64_t launches; /**< of the kernel */
-  int launched;     /**< 1: a kernel is on the device now */
-  size_t device_bytes, host_bytes;
+  const megalith_increments *increments;
+  size_t num_increments;
 } megalith_stats;
 /** *out is the caller's, with all that it points to, until megalith_stats_free. */
 MEGALITH_EXPORT megalith_code megalith_live_stats(const megalith_live *session, const megalith_stats **out,

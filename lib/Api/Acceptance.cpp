@@ -56,25 +56,17 @@ bool tools::takesDrafts(const Program &program) {
   return drafts;
 }
 
-static Expected<Results> runPlainly(const Kernel &kernel, const SessionOptions &options,
-                                    llvm::ArrayRef<Request> requests) {
-  SessionOptions plain;
-  plain.capacity = options.capacity;
+static Expected<Results> runPlainly(const Kernel &kernel, const RunOptions &options, llvm::ArrayRef<Request> requests) {
+  RunOptions plain;
   plain.watchdogSeconds = options.watchdogSeconds;
   plain.shufflePages = options.shufflePages;
   plain.seed = options.seed;
   plain.progress = options.progress;
   plain.drafts.assign(requests.size(), {-1});
-  auto session = Session::open(kernel, plain);
-  if (!session)
-    return session.errors();
-  for (const Request &request : requests)
-    if (auto number = session->submit(request); !number)
-      return number.errors();
-  return session->run();
+  return kernel.run(requests.vec(), plain);
 }
 
-Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const SessionOptions &options,
+Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const RunOptions &options,
                                                  const std::vector<Request> &requests) {
   return guarded<TokenLists>([&]() -> Expected<TokenLists> {
     auto results = runPlainly(kernel, options, requests);
@@ -119,7 +111,7 @@ tools::TokenLists tools::draftsOf(const TokenLists &tokens, int64_t vocabulary, 
   return out;
 }
 
-Expected<tools::TokenLists> tools::syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+Expected<tools::TokenLists> tools::syntheticDrafts(const Kernel &kernel, const RunOptions &options,
                                                    const std::vector<Request> &requests, const Acceptance &acceptance,
                                                    uint64_t seed) {
   return guarded<TokenLists>([&]() -> Expected<TokenLists> {

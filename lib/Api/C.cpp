@@ -5,7 +5,6 @@
 #include "megalith/megalith.h"
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <new>
 
 using namespace megalith;
@@ -25,13 +24,6 @@ struct megalith_kernel {
   Kernel kernel;
 };
 
-struct megalith_session {
-  Session session;
-  std::deque<Update> waiting; ///< of poll
-  Update given;               ///< its last
-  std::optional<Results> results;
-};
-
 struct megalith_live {
   LiveSession session;
   std::vector<Input> inputs;
@@ -39,21 +31,122 @@ struct megalith_live {
 
 namespace {
 
-struct HeldEvent : megalith_live_event {
-  LiveEvent event;
-  megalith_live_end ended;
+// What is given out: the C++ value, and structs of C that point into it.
 
-  explicit HeldEvent(LiveEvent given) : event(std::move(given)) {
-    static_cast<megalith_live_event &>(*this) = {
-        event.request, event.user, event.tokens.data(), event.tokens.size(), event.state.c_str(), nullptr, event.at};
+const char *shown(const std::string &text) { return text.c_str(); }
+template <class T> T shown(T number) { return number; }
+
+template <class T> void show(const RequestEnd &in, T &out) {
+#define END(Type, Name, Snake, Text) out.Snake = shown(in.Name);
+#include "megalith/RequestEnd.def"
+}
+
+/// As lists of C have it. The names and lists in it stay where they are.
+std::vector<megalith_count> countsOf(const auto &counts) {
+  std::vector<megalith_count> out;
+  for (const auto &[name, count] : counts)
+    out.push_back({name.c_str(), static_cast<int64_t>(count)});
+  return out;
+}
+
+struct HeldLogprobs {
+  std::vector<megalith_logprob> list;
+  std::vector<std::vector<megalith_choice>> likeliest;
+
+  explicit HeldLogprobs(const std::vector<LiveLogprob> &in) {
+    for (const LiveLogprob &each : in) {
+      std::vector<megalith_choice> &choices = likeliest.emplace_back();
+      for (const LiveLogprob::Choice &choice : each.likeliest)
+        choices.push_back({choice.token, choice.logprob});
+      list.push_back({each.logprob.value_or(0), each.rank, choices.data(), choices.size()});
+    }
+  }
+};
+
+struct HeldEvent : megalith_live_event {
+  const LiveEvent event;
+  const HeldLogprobs ofTokens, ofPrompt;
+  megalith_live_end ended = {};
+
+  explicit HeldEvent(LiveEvent given)
+      : event(std::move(given)), ofTokens(event.logprobs), ofPrompt(event.promptLogprobs) {
+    static_cast<megalith_live_event &>(*this) = {event.request,
+                                                 event.user,
+                                                 event.tokens.data(),
+                                                 event.tokens.size(),
+                                                 ofTokens.list.data(),
+                                                 ofTokens.list.size(),
+                                                 ofPrompt.list.data(),
+                                                 ofPrompt.list.size(),
+                                                 event.state.c_str(),
+                                                 event.end ? &ended : nullptr,
+                                                 event.at,
+                                                 event.deviceNs};
     if (!event.end)
       return;
-    const LiveEnd &e = *event.end;
-    ended = {e.finish.c_str(), e.state.c_str(),      e.fault.c_str(), e.faultState.c_str(),
-             e.place.c_str(),  e.promptTokens,       e.generated,     e.passes,
-             e.rows,           e.submitted,          e.admitted,      e.firstToken,
-             e.ended,          e.faultDetail.c_str()};
-    end = &ended;
+    show(*event.end, ended);
+#define LIVE_END(Type, Name, Snake, Text) ended.Snake = event.end->Name;
+#include "megalith/RequestEnd.def"
+  }
+};
+
+struct HeldResult {
+  std::vector<megalith_append> appends;
+  std::vector<megalith_gauge> gauges;
+  std::optional<megalith_errors> error;
+
+  /// The list of C may be moved behind this; what it points to stays.
+  megalith_result of(const RequestResult &r) {
+    for (const RequestTimes::Append &append : r.times.appends)
+      appends.push_back({append.at, append.tokens});
+    for (const auto &[name, values] : r.gauges)
+      gauges.push_back({name.c_str(), values.data(), values.size()});
+    if (r.error)
+      error = {{{*r.error}}, r.error->text};
+    megalith_result out = {};
+    show(r, out);
+    out.id = r.id.text.c_str();
+    out.tokens = r.tokens.data();
+    out.num_tokens = r.tokens.size();
+    out.error = error ? &*error : nullptr;
+    out.arrived = r.times.arrived;
+    out.admitted = r.times.admitted;
+    out.appends = appends.data();
+    out.num_appends = appends.size();
+    out.logits = r.logits.data();
+    out.num_logits = r.logits.size();
+    out.gauges = gauges.data();
+    out.num_gauges = gauges.size();
+    return out;
+  }
+};
+
+struct HeldResults : megalith_results {
+  const Results results;
+  std::vector<HeldResult> held;
+  std::vector<megalith_result> heldRequests;
+  const std::vector<megalith_count> heldMetrics;
+
+  explicit HeldResults(Results given)
+      : results(std::move(given)), held(results.requests.size()), heldMetrics(countsOf(results.metrics)) {
+    for (size_t i = 0; i < held.size(); ++i)
+      heldRequests.push_back(held[i].of(results.requests[i]));
+    const HostCalls &calls = results.calls;
+    static_cast<megalith_results &>(*this) = {
+        heldRequests.data(),
+        heldRequests.size(),
+        heldMetrics.data(),
+        heldMetrics.size(),
+        results.ticks,
+        results.passes,
+        results.rows,
+        results.launches,
+        {calls.launches, calls.graphLaunches, calls.synchronizations, calls.copies, calls.bytes},
+        results.milliseconds,
+        results.interrupted,
+        results.tickTimes.data(),
+        results.tickTimes.size(),
+        results.trace.c_str()};
   }
 };
 
@@ -67,26 +160,34 @@ struct HeldTrace : megalith_live_trace {
 };
 
 struct HeldStats : megalith_stats {
-  LiveStats stats;
+  const LiveStats stats;
   std::vector<megalith_live_slot> heldSlots;
   std::vector<megalith_live_pool> heldPools;
-  std::vector<megalith_live_count> heldEnded, heldMetrics;
+  const std::vector<megalith_count> heldEnded, heldMetrics;
+  std::vector<megalith_increments> heldIncrements;
 
-  explicit HeldStats(LiveStats given) : stats(std::move(given)) {
+  explicit HeldStats(LiveStats given)
+      : stats(std::move(given)), heldEnded(countsOf(stats.ended)), heldMetrics(countsOf(stats.metrics)) {
     for (const LiveStats::Slot &s : stats.slots)
       heldSlots.push_back(
           {s.request.has_value(), s.request.value_or(0), s.state.c_str(), s.promptTokens, s.generated, s.kvTokens});
     for (const LiveStats::Pool &p : stats.pools)
       heldPools.push_back({p.model.c_str(), p.pages, p.used});
-    for (const auto &[name, count] : stats.ended)
-      heldEnded.push_back({name.c_str(), static_cast<int64_t>(count)});
-    for (const auto &[name, count] : stats.metrics)
-      heldMetrics.push_back({name.c_str(), count});
-    static_cast<megalith_stats &>(*this) = {
-        stats.waiting,         stats.running,    heldSlots.data(),  heldSlots.size(),   heldPools.data(),
-        heldPools.size(),      stats.ticks,      stats.passes,      stats.rows,         stats.promptTokens,
-        stats.generatedTokens, heldEnded.data(), heldEnded.size(),  heldMetrics.data(), heldMetrics.size(),
-        stats.launches,        stats.launched,   stats.deviceBytes, stats.hostBytes};
+    for (const auto &[name, times] : stats.increments)
+      heldIncrements.push_back({name.c_str(), times.data(), times.size()});
+    static_cast<megalith_stats &>(*this) = {};
+#define STAT(Type, Name, Snake, Text) Snake = stats.Name;
+#include "megalith/LiveStats.def"
+    slots = heldSlots.data();
+    num_slots = heldSlots.size();
+    pools = heldPools.data();
+    num_pools = heldPools.size();
+    ended = heldEnded.data();
+    num_ended = heldEnded.size();
+    metrics = heldMetrics.data();
+    num_metrics = heldMetrics.size();
+    increments = heldIncrements.data();
+    num_increments = heldIncrements.size();
   }
 };
 
@@ -123,10 +224,9 @@ megalith_code failed(const Messages &messages, megalith_errors **errors) {
   return codeOf(messages);
 }
 
-/// An options struct of this version, out of one of this or an earlier one. False: it is of a later
-/// one, or its size was never set.
+/// An options struct of this version, out of one of this or an earlier one, over the defaults that `out` has. False: it
+/// is of a later one, or its size was never set.
 template <class T> bool read(const T *given, T &out) {
-  out = {};
   if (!given)
     return true;
   if (given->size < sizeof(size_t) || given->size > sizeof(T))
@@ -136,6 +236,15 @@ template <class T> bool read(const T *given, T &out) {
 }
 
 std::string textOf(const char *text) { return text ? text : ""; }
+
+void put(std::string &out, const char *in) { out = textOf(in); }
+template <class T, class U> void put(T &out, U in) { out = static_cast<T>(in); }
+
+std::function<void(const std::string &)> progressOf(void (*progress)(void *, const char *), void *user) {
+  if (!progress)
+    return nullptr;
+  return [progress, user](const std::string &what) { progress(user, what.c_str()); };
+}
 
 /// Pairs of names and values; false when one has no value.
 bool pairsOf(const megalith_pair *pairs, size_t count, std::vector<std::pair<std::string, std::string>> &out) {
@@ -224,33 +333,36 @@ bool requestOf(const megalith_request &in, Request &out) {
     return false;
   out.id = RequestId(textOf(in.id));
   out.tokens.assign(in.tokens, in.tokens + in.num_tokens);
-  out.maxNewTokens = in.max_new_tokens;
+#define REQUEST(Type, Name, Snake, Default, Text) out.Name = in.Snake;
+#define SAMPLING(Type, Name, Snake, Default, Text) out.sampling.Name = in.sampling.Snake;
+#include "megalith/Request.def"
   if (in.eos || in.no_eos)
     out.eos.emplace(in.eos, in.eos + (in.eos ? in.num_eos : 0));
-  out.priority = in.priority;
-  out.sampling.temperature = in.sampling.temperature;
-  out.sampling.topK = in.sampling.top_k;
-  out.sampling.topP = in.sampling.top_p == 0 ? 1 : in.sampling.top_p;
-  out.sampling.minP = in.sampling.min_p;
   if (in.sampling.has_seed)
     out.sampling.seed = in.sampling.seed;
   out.arrives = {in.arrives.tick, in.arrives.ms};
   if (in.is_cancelled)
     out.cancelled = When{in.cancelled.tick, in.cancelled.ms};
-  out.deadlineMs = in.deadline_ms;
   return true;
 }
 
-/// The results, taken when somebody asks first.
-megalith_code take(megalith_session &session, megalith_errors **errors) {
-  if (session.results)
-    return MEGALITH_OK;
-  auto results = session.session.results();
-  if (!results)
-    return failed(results.errors(), errors);
-  session.results = std::move(*results);
-  return MEGALITH_OK;
+/// Requests of a run: one after the other, each as large as the first one says.
+bool requestsOf(const megalith_request *given, size_t count, const std::vector<Input> &declared,
+                std::vector<Request> &out) {
+  if (count && !given)
+    return false;
+  for (size_t i = 0; i < count; ++i) {
+    const auto *each =
+        reinterpret_cast<const megalith_request *>(reinterpret_cast<const char *>(given) + i * given->size);
+    megalith_request request = MEGALITH_REQUEST_INIT;
+    if (!read(each, request) || each->size != given->size || !request.id || !requestOf(request, out.emplace_back()) ||
+        !inputsOf(request, declared, out.back()))
+      return false;
+  }
+  return true;
 }
+
+std::vector<Input> inputsOf(const Kernel &kernel) { return ir::inputsOf(kernel.internals()->program->compiled.module); }
 
 } // namespace
 
@@ -283,7 +395,7 @@ void megalith_errors_free(megalith_errors *errors) { delete errors; }
 megalith_code megalith_program_compile(const megalith_program_options *options, megalith_program **out,
                                        megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_program_options given;
+    megalith_program_options given = MEGALITH_PROGRAM_OPTIONS_INIT;
     ProgramOptions how;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
@@ -324,7 +436,7 @@ megalith_code megalith_program_source(megalith_program *program, megalith_source
 megalith_code megalith_kernel_load(const megalith_program *program, const megalith_kernel_options *options,
                                    megalith_kernel **out, megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_kernel_options given;
+    megalith_kernel_options given = MEGALITH_KERNEL_OPTIONS_INIT;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
     *out = nullptr;
@@ -334,6 +446,8 @@ megalith_code megalith_kernel_load(const megalith_program *program, const megali
     constexpr Device devices[] = {Device::Auto, Device::Cuda, Device::Cpu, Device::Reference};
     how.device = devices[given.device];
     how.ordinal = given.ordinal;
+    how.wholeKernel = given.whole_kernel != 0;
+    how.check = given.check != 0;
     auto kernel = Kernel::load(program->program, how);
     if (!kernel)
       return failed(kernel.errors(), errors);
@@ -356,172 +470,62 @@ int megalith_kernel_cache_hit(const megalith_kernel *kernel) {
   return kernel && kernel->kernel.cacheHit().value_or(false);
 }
 
-megalith_code megalith_session_open(const megalith_kernel *kernel, const megalith_session_options *options,
-                                    megalith_session **out, megalith_errors **errors) {
+megalith_code megalith_run(const megalith_kernel *kernel, const megalith_request *requests, size_t num_requests,
+                           const megalith_run_options *options, const megalith_results **out,
+                           megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_session_options given;
+    megalith_run_options given = MEGALITH_RUN_OPTIONS_INIT;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
     *out = nullptr;
-    if (!kernel || !read(options, given))
+    std::vector<Request> asked;
+    if (!kernel || !read(options, given) || given.control < MEGALITH_RESIDENT || given.control > MEGALITH_GRAPH ||
+        !requestsOf(requests, num_requests, inputsOf(kernel->kernel), asked))
       return MEGALITH_BAD_ARGUMENT;
-    SessionOptions how;
-    if (given.capacity)
-      how.capacity = given.capacity;
-    how.maxTicks = given.max_ticks;
-    if (given.watchdog_seconds != 0)
-      how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
-    how.trace = given.trace != 0;
-    const Control controls[] = {Control::Resident, Control::Host, Control::Graph};
-    if (given.control < MEGALITH_RESIDENT || given.control > MEGALITH_GRAPH)
-      return MEGALITH_BAD_ARGUMENT;
+    RunOptions how;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) put(how.Name, given.Snake);
+#define FLAG(Name, Snake, Text) put(how.Name, given.Snake);
+#define TEXT(Name, Snake, Text) put(how.Name, given.Snake);
+#include "megalith/RunOptions.def"
+    constexpr Control controls[] = {Control::Resident, Control::Host, Control::Graph};
     how.control = controls[given.control];
-    how.ticksPerLaunch = given.ticks_per_launch;
-    how.seed = given.seed;
-    auto session = Session::open(kernel->kernel, how);
-    if (!session)
-      return failed(session.errors(), errors);
-    *out = new megalith_session{std::move(*session), {}, {}, {}};
+    if (given.has_shuffle_pages)
+      how.shufflePages = given.shuffle_pages;
+    how.progress = progressOf(given.progress, given.user);
+    if (given.interrupted)
+      how.interrupted = [&given] { return given.interrupted(given.user) != 0; };
+    auto results = kernel->kernel.run(std::move(asked), how);
+    if (!results)
+      return failed(results.errors(), errors);
+    give(results->messages, errors);
+    *out = new HeldResults(std::move(*results));
     return MEGALITH_OK;
   });
 }
 
-void megalith_session_free(megalith_session *session) { delete session; }
-
-megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request, size_t *number,
-                                      megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    megalith_request given;
-    Request asked;
-    if (!session || !request || !read(request, given) || !given.id || !requestOf(given, asked) ||
-        !inputsOf(given, session->session.inputs(), asked))
-      return MEGALITH_BAD_ARGUMENT;
-    auto submitted = session->session.submit(std::move(asked));
-    if (!submitted)
-      return failed(submitted.errors(), errors);
-    if (number)
-      *number = *submitted;
-    return MEGALITH_OK;
-  });
-}
+void megalith_results_free(const megalith_results *results) { delete static_cast<const HeldResults *>(results); }
 
 static megalith_code statusOf(const Status &status, megalith_errors **errors) {
   return status ? MEGALITH_OK : failed(status.errors(), errors);
 }
 
-megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors,
-              [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
-}
-
-megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds, megalith_update *out, int *got,
-                                    megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out || !got || milliseconds < 0)
-      return MEGALITH_BAD_ARGUMENT;
-    *got = 0;
-    if (session->waiting.empty()) {
-      // Within what a clock can add to now.
-      const std::chrono::milliseconds patience(std::min<int64_t>(milliseconds, int64_t(1) << 40));
-      auto updates = session->session.poll(patience);
-      if (!updates)
-        return failed(updates.errors(), errors);
-      session->waiting.assign(updates->begin(), updates->end());
-    }
-    if (session->waiting.empty())
-      return MEGALITH_OK;
-    session->given = std::move(session->waiting.front());
-    session->waiting.pop_front();
-    const Update &update = session->given;
-    *out = {update.request, update.tokens.data(), update.tokens.size(), update.finished};
-    *got = 1;
-    return MEGALITH_OK;
-  });
-}
-
-int megalith_session_done(const megalith_session *session) {
-  return !session || (session->waiting.empty() && session->session.done());
-}
-
-megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors,
-              [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
-}
-
-megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session)
-      return MEGALITH_BAD_ARGUMENT;
-    auto results = session->session.run();
-    if (!results)
-      return failed(results.errors(), errors);
-    session->results = std::move(*results);
-    give(session->results->messages, errors);
-    return MEGALITH_OK;
-  });
-}
-
-megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
-                                      megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out)
-      return MEGALITH_BAD_ARGUMENT;
-    if (const megalith_code code = take(*session, errors))
-      return code;
-    if (request >= session->results->requests.size())
-      return MEGALITH_BAD_ARGUMENT;
-    const RequestResult &r = session->results->requests[request];
-    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
-            r.fault.c_str(),   r.place.c_str(), r.passes,        r.rows,           r.faultDetail.c_str()};
-    if (auto error = session->session.explain(*session->results, request))
-      give({{*error}}, errors);
-    return MEGALITH_OK;
-  });
-}
-
-megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out, megalith_errors **errors) {
-  return call(__func__, errors, [&] {
-    if (!session || !out)
-      return MEGALITH_BAD_ARGUMENT;
-    if (const megalith_code code = take(*session, errors))
-      return code;
-    const Results &r = *session->results;
-    *out = {r.requests.size(), r.ticks, r.passes, r.rows, r.milliseconds, r.trace.c_str()};
-    give(r.messages, errors);
-    return MEGALITH_OK;
-  });
-}
-
 megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_live_options *options,
                                  megalith_live **out, megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_live_options given;
+    megalith_live_options given = MEGALITH_LIVE_OPTIONS_INIT;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
     *out = nullptr;
     if (!kernel || !read(options, given))
       return MEGALITH_BAD_ARGUMENT;
     LiveOptions how;
-    if (given.places)
-      how.places = given.places;
-    if (given.queue)
-      how.queue = given.queue;
-    how.maxTokens = given.max_tokens;
-    if (given.max_ends)
-      how.maxEnds = given.max_ends;
-    if (given.ring)
-      how.ring = given.ring;
-    how.seed = given.seed;
-    if (given.watchdog_seconds != 0)
-      how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
-    if (given.idle_ms)
-      how.idleMs = given.idle_ms;
-    how.trace = given.trace;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) put(how.Name, given.Snake);
+#include "megalith/LiveOptions.def"
+    how.progress = progressOf(given.progress, given.user);
     auto session = LiveSession::open(kernel->kernel, how);
     if (!session)
       return failed(session.errors(), errors);
-    const ir::Module &module = kernel->kernel.internals()->program->compiled.module;
-    *out = new megalith_live{std::move(*session), ir::inputsOf(module)};
+    *out = new megalith_live{std::move(*session), inputsOf(kernel->kernel)};
     return MEGALITH_OK;
   });
 }
@@ -529,14 +533,16 @@ megalith_code megalith_live_open(const megalith_kernel *kernel, const megalith_l
 void megalith_live_free(megalith_live *session) { delete session; }
 
 megalith_code megalith_live_submit(megalith_live *session, const megalith_request *request, uint64_t user,
-                                   int64_t milliseconds, uint64_t *number, megalith_errors **errors) {
+                                   int64_t milliseconds, int logprobs, int prompt_logprobs, uint64_t *number,
+                                   megalith_errors **errors) {
   return call(__func__, errors, [&] {
-    megalith_request given;
+    megalith_request given = MEGALITH_REQUEST_INIT;
     Request asked;
     if (!session || !request || milliseconds < 0 || !read(request, given) || !requestOf(given, asked) ||
         !inputsOf(given, session->inputs, asked))
       return MEGALITH_BAD_ARGUMENT;
-    auto submitted = session->session.submit(std::move(asked), user, std::chrono::milliseconds(milliseconds));
+    auto submitted = session->session.submit(std::move(asked), user, std::chrono::milliseconds(milliseconds), logprobs,
+                                             prompt_logprobs);
     if (!submitted)
       return failed(submitted.errors(), errors);
     if (number)

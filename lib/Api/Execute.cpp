@@ -49,7 +49,7 @@ static size_t traceBytes(const runtime::Manifest &m, const std::vector<Request> 
   return static_cast<size_t>(std::clamp(words * 4, double(least), double(2ull << 30))) / 4 * 4;
 }
 
-runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::Manifest &manifest,
+runtime::RunOptions engineOptions(const RunOptions &options, const runtime::Manifest &manifest,
                                   const std::vector<Request> &requests, size_t leastTraceBytes) {
   runtime::RunOptions out;
   out.maxTicks = options.maxTicks;
@@ -61,7 +61,7 @@ runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::
   out.traceBytes = traceBytes(manifest, requests, leastTraceBytes);
   out.kvHash = options.kvHash || options.repeat > 1;
   out.logits = options.logits || options.repeat > 1;
-  out.watchdogSeconds = options.watchdogSeconds;
+  out.watchdogSeconds = 0; // but for a GPU, an executor sees by itself that nothing moves
   out.oracleDrafts = options.drafts;
   out.corruptions = options.corruptions;
   out.interrupt.asked = options.interrupted;
@@ -81,7 +81,7 @@ using OneRun = std::function<std::optional<runtime::RunOutcome>(const runtime::R
 /// Calls `run` as often as the session wants, with the number of the run from 0, and compares the
 /// outcomes. `run` reports its errors and returns nullopt then. With `replay` the runs take that
 /// trace's results and are checked against it.
-static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &options, runtime::RunOptions how,
+static std::optional<runtime::RunOutcome> repeatRuns(const RunOptions &options, runtime::RunOptions how,
                                                      size_t requests, const Trace *replay, Diagnostics &diags,
                                                      const OneRun &run) {
   if (replay) {
@@ -120,7 +120,7 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
 }
 
 /// That a run takes, as traceBytes() counts them, and one more of its end.
-static int64_t mostTicks(const SessionOptions &options, const std::vector<Request> &requests) {
+static int64_t mostTicks(const RunOptions &options, const std::vector<Request> &requests) {
   int64_t ticks = 1, last = 0;
   for (const Request &r : requests) {
     ticks += static_cast<int64_t>(r.tokens.size()) + r.maxNewTokens + 8;
@@ -130,7 +130,7 @@ static int64_t mostTicks(const SessionOptions &options, const std::vector<Reques
   return options.maxTicks > 0 ? std::min(ticks, options.maxTicks + 1) : ticks;
 }
 
-static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, const SessionOptions &options,
+static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, const RunOptions &options,
                                                         const std::vector<Request> &requests, const Trace *replay,
                                                         Diagnostics &diags) {
   // The thread may be another one than that which loaded the kernel.
@@ -141,6 +141,7 @@ static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, c
   // Less than 64 MiB for the trace is never worth saving.
   auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
   how.realClock = true;
+  how.watchdogSeconds = options.watchdogSeconds;
   how.tickRecords = options.tickTimes ? mostTicks(options, requests) : 0;
   return repeatRuns(options, how, requests.size(), replay, diags,
                     [&](const runtime::RunOptions &run, unsigned) -> std::optional<runtime::RunOutcome> {
@@ -156,7 +157,7 @@ std::mutex &cpuMutex() {
   return one;
 }
 
-static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, const SessionOptions &options,
+static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, const RunOptions &options,
                                                        const std::vector<Request> &requests, const Trace *replay,
                                                        Diagnostics &diags) {
   const std::lock_guard<std::mutex> lock(cpuMutex());
@@ -192,7 +193,7 @@ static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, co
                     });
 }
 
-std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const SessionOptions &options,
+std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const RunOptions &options,
                                            const std::vector<Request> &requests, const Trace *replay,
                                            Diagnostics &diags) {
   if (kernel.cuda)

@@ -47,12 +47,11 @@ public:
     diags.adopt(kernel->messages());
     Kernel::State &state = *kernel->internals();
 
-    SessionOptions session;
-    session.trace = true;
-    session.shufflePages = options.shufflePages;
-    session.seed = options.seed;
-    session.drafts = options.drafts;
-    session.watchdogSeconds = 0; // the executor sees by itself that nothing moves
+    RunOptions oneRun;
+    oneRun.trace = true;
+    oneRun.shufflePages = options.shufflePages;
+    oneRun.seed = options.seed;
+    oneRun.drafts = options.drafts;
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -75,7 +74,7 @@ public:
     };
     auto result = [&] {
       const std::lock_guard<std::mutex> lock(cpuMutex());
-      return cpu::explore(*state.cpu, requests, engineOptions(session, state.cpu->manifest(), requests, 1 << 20),
+      return cpu::explore(*state.cpu, requests, engineOptions(oneRun, state.cpu->manifest(), requests, 1 << 20),
                           explore);
     }();
     tell(options.progress, "");
@@ -84,7 +83,7 @@ public:
     else if (result->failure)
       reportFailure(*result->failure, state.source.manifest, diags);
     else
-      compareWithReference(session, result->first);
+      compareWithReference(oneRun, result->first);
     if (diags.hasErrors())
       return diags.messages();
     tools::Exploration out;
@@ -107,11 +106,11 @@ private:
   Diagnostics diags;
 
   /// Replays the first schedule's trace on the reference executor. All others were equal to it.
-  void compareWithReference(SessionOptions session, const runtime::RunOutcome &run) {
+  void compareWithReference(RunOptions oneRun, const runtime::RunOutcome &run) {
     tell(options.progress, "replaying on the reference executor");
-    session.replayEpsilon = options.replayEpsilon;
-    session.replayError = options.replayError;
-    const auto reference = executeOnReference(*program.internals(), session, requests, &run.trace, diags);
+    oneRun.replayEpsilon = options.replayEpsilon;
+    oneRun.replayError = options.replayError;
+    const auto reference = executeOnReference(*program.internals(), oneRun, requests, &run.trace, diags);
     tell(options.progress, "");
     if (reference && !diags.hasErrors())
       reportReplay({}, differenceOfTimes(run, *reference), "the reference", diags);

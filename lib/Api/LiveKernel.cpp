@@ -188,16 +188,7 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
   if (!news.ended)
     return rows;
   const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
-  TraceRequest how = runtime::endOf(m, header);
-  LiveEnd end;
-  end.finish = std::move(how.finish);
-  end.state = std::move(how.state);
-  end.fault = std::move(how.fault);
-  end.faultState = std::move(how.faultState);
-  end.place = std::move(how.place);
-  end.faultDetail = std::move(how.faultDetail);
-  end.passes = header.passes;
-  end.rows = header.rows;
+  LiveEnd end{runtime::endOf(m, header)};
   end.admitted = entry.admitted;
   const uint64_t number = entry.number;
   entryOf.erase(number);

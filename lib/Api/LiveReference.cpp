@@ -92,19 +92,11 @@ public:
     queue.tell(static_cast<uint64_t>(number), tokens, state, at, 0, std::move(told));
   }
 
-  void end(int64_t number, reference::RequestEnd end, double admitted, double at) override {
+  void end(int64_t number, RequestEnd end, double admitted, double at) override {
     --running;
     tellPrompt(static_cast<uint64_t>(number), at, true);
     logprobs.erase(static_cast<uint64_t>(number));
-    LiveEnd out;
-    out.finish = std::move(end.finish);
-    out.state = std::move(end.state);
-    out.fault = std::move(end.fault);
-    out.faultState = std::move(end.faultState);
-    out.place = std::move(end.place);
-    out.faultDetail = std::move(end.faultDetail);
-    out.passes = end.passes;
-    out.rows = end.rows;
+    LiveEnd out{std::move(end)};
     out.admitted = admitted;
     out.ended = at;
     record.ends(static_cast<uint64_t>(number), out);

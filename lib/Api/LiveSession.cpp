@@ -5,7 +5,6 @@
 #include "megalith/Requests/Requests.h"
 #include "runtime/Live.h"
 #include <bit>
-#include <cmath>
 #include <thread>
 
 namespace megalith {
@@ -87,29 +86,20 @@ LiveSession::~LiveSession() = default;
 
 /// Why there is no such session; empty: there is.
 static std::string whyNoSession(const LiveOptions &options) {
-  const auto outside = [](const char *name, auto value, auto least, auto most) {
-    return fmt::format("`{}` must be from {} to {}, found {}", name, least, most, value);
-  };
-  if (options.places < 1 || options.places > 65536)
-    return outside("places", options.places, 1, 65536);
-  if (options.queue < 1 || options.queue > MaxRequests)
-    return outside("queue", options.queue, 1, MaxRequests);
-  // Numbers of bytes and words of a mailbox, and of all that end requests, are ints.
-  if (options.maxTokens < 0 || options.maxTokens > 1 << 28)
-    return outside("maxTokens", options.maxTokens, 0, 1 << 28);
-  if (options.maxEnds < 0 || options.maxEnds > 1 << 14)
-    return outside("maxEnds", options.maxEnds, 0, 1 << 14);
-  if (options.logitLines < 0 || options.logitLines > 1 << 24)
-    return outside("logitLines", options.logitLines, 0, 1 << 24);
-  if (options.ring < 4 || options.ring > 1u << 24 || !std::has_single_bit(options.ring))
-    return fmt::format("`ring` must be a power of two from 4 to {}, found {}", 1u << 24, options.ring);
-  if (options.trace != 0 && (options.trace < 4096 || options.trace > size_t(1) << 34))
-    return fmt::format("`trace` must be 0 (none) or from 4096 to {} bytes, found {}", size_t(1) << 34, options.trace);
+  std::string why;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text)                                                          \
+  if (why.empty())                                                                                                     \
+    why = outside<Type>(#Name, options.Name, Least, Most);
+#include "megalith/LiveOptions.def"
+  if (!why.empty())
+    return why;
+  if (!std::has_single_bit(options.ring))
+    return fmt::format("`ring` must be a power of two, found {}", options.ring);
+  if (options.trace != 0 && options.trace < 4096)
+    return fmt::format("`trace` must be 0 (none) or at least 4096 bytes, found {}", options.trace);
   if (options.trace != 0 && options.logitLines != 0)
     return "`trace` and `logitLines` do not go together: a request that waits for lines is overtaken, and a replay "
            "would not know of it";
-  if (!(options.watchdogSeconds >= 0) || std::isinf(options.watchdogSeconds))
-    return fmt::format("`watchdogSeconds` must be 0 (never) or above, found {}", options.watchdogSeconds);
   return "";
 }
 

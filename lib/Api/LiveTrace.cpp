@@ -74,17 +74,11 @@ void LiveTrace::tells(uint64_t number, std::span<const int32_t> tokens, const st
   add(requestBytes, 4 * tokens.size());
 }
 
-void LiveTrace::ends(uint64_t number, const LiveEnd &end) {
+void LiveTrace::ends(uint64_t number, const RequestEnd &end) {
   const auto found = kept.find(number);
   if (found == kept.end())
     return;
-  TraceRequest &how = found->second.how;
-  how.finish = end.finish;
-  how.state = end.state;
-  how.fault = end.fault;
-  how.faultState = end.faultState;
-  how.place = end.place;
-  how.faultDetail = end.faultDetail;
+  static_cast<RequestEnd &>(found->second.how) = end;
 }
 
 void LiveTrace::stands(uint64_t number, TraceRequest how) {

@@ -24,7 +24,7 @@ public:
   /// The run is given a request, as it is here.
   void comes(uint64_t number, std::shared_ptr<const Request> request);
   void tells(uint64_t number, std::span<const int32_t> tokens, const std::string &state);
-  void ends(uint64_t number, const LiveEnd &end);
+  void ends(uint64_t number, const RequestEnd &end);
   void ticks(TraceTick tick);
   /// What a kernel says at its end of a request that is not known to have ended: all that it generated.
   void stands(uint64_t number, TraceRequest how);

@@ -44,7 +44,7 @@ std::unique_ptr<reference::WeightSource> checkpointWeights(const driver::Compila
   return std::make_unique<CheckpointWeights>(compiled);
 }
 
-static reference::Options optionsFor(const SessionOptions &options) {
+static reference::Options optionsFor(const RunOptions &options) {
   reference::Options out;
   if (options.maxTicks > 0)
     out.maxTicks = options.maxTicks;
@@ -67,7 +67,6 @@ static reference::Options optionsFor(const SessionOptions &options) {
 static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   runtime::RunOutcome out;
   for (reference::RequestResult &r : result.requests) {
-    out.counts.push_back({r.passes, r.rows});
     runtime::RunOutcome::Times &times = out.times.emplace_back();
     if (r.arrivedTick >= 0)
       times.arrived = {r.arrivedTick, 0};
@@ -98,17 +97,17 @@ bool weightsStayed(const driver::Compilation &compiled, Diagnostics &diags) {
   return true;
 }
 
-std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const SessionOptions &session,
+std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const RunOptions &how,
                                                       const std::vector<Request> &requests, const Trace *replay,
                                                       Diagnostics &diags) {
-  reference::Options options = optionsFor(session);
+  reference::Options options = optionsFor(how);
   options.replay = replay;
   CheckpointWeights weights(program.compiled);
   std::optional<runtime::RunOutcome> first;
-  for (unsigned i = 1; i <= session.repeat; ++i) {
+  for (unsigned i = 1; i <= how.repeat; ++i) {
     auto start = std::chrono::steady_clock::now();
     reference::RunResult result = reference::run(program.compiled.module, weights, requests, options);
-    tell(session.progress, "");
+    tell(how.progress, "");
     // Results of weights that were other ones in between are none.
     if (!weightsStayed(program.compiled, diags))
       return std::nullopt;

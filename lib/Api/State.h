@@ -81,6 +81,13 @@ template <class... Args> Messages failure(DiagFor<Args...> kind, const Args &...
   return diags.messages();
 }
 
+/// What is wrong with an option outside of its limits; empty: nothing.
+template <class T> std::string outside(const char *name, T value, T least, T most) {
+  return value >= least && value <= most
+             ? ""
+             : fmt::format("`{}` must be from {} to {}, found {}", name, least, most, value);
+}
+
 using Report = std::function<void(const std::string &)>;
 /// Tells about loading weights, or making them.
 runtime::LoadOptions loading(const Report &progress, bool random);
@@ -151,16 +158,16 @@ bool readsSettings(const ir::Module &module);
 void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);
 
 /// Options of a run that every executor takes.
-runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::Manifest &manifest,
+runtime::RunOptions engineOptions(const RunOptions &options, const runtime::Manifest &manifest,
                                   const std::vector<Request> &requests, size_t leastTraceBytes);
 
 /// Runs the requests on the kernel, as often as the options want. nullopt after an error.
 /// Reports what a check found, too.
 /// `replay`: null, or the trace whose results the runs take.
-std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const SessionOptions &options,
+std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const RunOptions &options,
                                            const std::vector<Request> &requests, const Trace *replay,
                                            Diagnostics &diags);
-std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const SessionOptions &options,
+std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const RunOptions &options,
                                                       const std::vector<Request> &requests, const Trace *replay,
                                                       Diagnostics &diags);
 /// Reports `repeat-differs` unless run number `number` (from 2) equals the first.

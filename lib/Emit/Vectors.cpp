@@ -39,10 +39,10 @@ std::string headPairs(const Operation &op) {
 
 const char *elementwiseName(Op op) {
   switch (op) {
-#define ELEMENTWISE1(Id, function)                                                                                     \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return #function;
-#define ELEMENTWISE2(Id, function)                                                                                     \
+#define ELEMENTWISE2(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return #function;
 #include "megalith/IR/Elementwise.def"

@@ -47,9 +47,9 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return checkSegment(op);
   case Op::Const:
     return checkArithmetic(op);
-#define ELEMENTWISE1(Id, function) case Op::Id:
-#define ELEMENTWISE2(Id, function) case Op::Id:
-#define ROUNDING(Id, function)
+#define ELEMENTWISE1(Id, function, name) case Op::Id:
+#define ELEMENTWISE2(Id, function, name) case Op::Id:
+#define ROUNDING(Id, function, name)
 #include "megalith/IR/Elementwise.def"
     return checkElementwise(op);
 

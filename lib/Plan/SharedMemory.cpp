@@ -67,7 +67,7 @@ const Operation *firstReducer(const ir::Module &module, llvm::StringRef model) {
 }
 
 /// Pipelines that differ in a few slots or gauges have the same room, so that they share their models' code. Parameters
-/// and room together are a multiple of 128: the scratch behind them begins without a gap. The emitted source asserts
+/// and room together are a multiple of 128: the scratch after them begins without a gap. The emitted source asserts
 /// that the room suffices.
 int64_t controlRoom(const ir::Module &module) {
   const std::vector<const Operation *> pools = module.all(Op::Pool);

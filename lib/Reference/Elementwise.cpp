@@ -75,11 +75,11 @@ Matrix TensorModel::elementwise(const ir::Operation &op) {
     }
   };
   switch (op.op) {
-#define ELEMENTWISE1(Id, function)                                                                                     \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     unary([](float a) { return scalar::function(a); });                                                                \
     break;
-#define ELEMENTWISE2(Id, function)                                                                                     \
+#define ELEMENTWISE2(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     binary([](float a, float b) { return scalar::function(a, b); });                                                   \
     break;

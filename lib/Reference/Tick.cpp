@@ -500,20 +500,9 @@ RunResult Machine::finish() {
   for (auto &[number, r] : requests) {
     RequestResult &result = r.result;
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()), r.tokens.end());
-    const RequestEnd end = endOf(r);
-    result.finish = end.finish;
-    result.state = end.state;
-    result.fault = end.fault;
-    TraceRequest &ended = out.trace.requests.emplace_back();
-    ended.id = r.input->id;
-    ended.tokens = result.tokens;
-    ended.finish = end.finish;
-    ended.state = end.state;
-    ended.fault = end.fault;
-    ended.faultState = end.faultState;
-    ended.place = end.place;
-    ended.faultDetail = end.faultDetail;
-    ended.sampling = r.input->sampling;
+    static_cast<RequestEnd &>(result) = endOf(r);
+    TraceRequest &ended =
+        out.trace.requests.emplace_back(TraceRequest{result, r.input->id, result.tokens, r.input->sampling});
     for (const Input &input : program.inputs)
       ended.inputs[input.name] = inputValue(input, *r.input);
     out.requests.push_back(std::move(result));

@@ -67,7 +67,6 @@ private:
   ExprRef checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &inner, int64_t most);
   ExprRef checkAppend(Arguments &args);
   ExprRef checkReducer(Arguments &args);
-  ExprRef checkLogitRows(const ExprRef &base, const ast::Expr &e);
 
   Context &ctx;
   Scope &scope;

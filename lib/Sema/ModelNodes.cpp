@@ -17,8 +17,10 @@ struct ElementwiseInfo {
 };
 
 static const ElementwiseInfo elementwiseTable[] = {
-#define ELEMENTWISE(Id, Name, Arity) {graph::Elementwise::Id, Name, Arity},
-#include "megalith/Sema/ModelFunctions.def"
+#define ELEMENTWISE1(Id, function, Name) {graph::Elementwise::Id, Name, 1},
+#define ELEMENTWISE2(Id, function, Name) {graph::Elementwise::Id, Name, 2},
+#define ROUNDING(Id, function, Name)
+#include "megalith/IR/Elementwise.def"
 };
 
 static const ElementwiseInfo *findElementwise(llvm::StringRef name) {

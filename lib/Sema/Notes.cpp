@@ -7,41 +7,28 @@
 namespace megalith::sema {
 
 bool noteGuess(Diagnostics &diags, llvm::StringRef name, Guess of) {
-  const auto guess = [&](const char *known, const char *text, llvm::StringRef head) {
-    if (name == known)
-      diags.note(fmt::format(fmt::runtime(text), head.str()));
-    return name == known;
+  enum Kind { Statement, Name, Function, Method };
+  static const struct {
+    Kind kind;
+    llvm::StringRef word;
+    const char *text;
+  } table[] = {
+#define GUESSED_STATEMENT(Word, Text) {Statement, Word, Text},
+#define GUESSED_NAME(Word, Text) {Name, Word, Text},
+#define GUESSED_FUNCTION(Word, Text) {Function, Word, Text},
+#define GUESSED_METHOD(Word, Text) {Method, Word, Text},
+#include "megalith/Sema/Guesses.def"
   };
-  if (of != Guess::Function) {
-#define GUESSED_STATEMENT(Name, Text)                                                                                  \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-  }
-  if (of == Guess::Statement)
-    return false;
-  if (of == Guess::Name) {
-#define GUESSED_NAME(Name, Text)                                                                                       \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-    return false;
-  }
-  const auto [head, method] = name.rsplit('.');
-  if (method.empty()) {
-#define GUESSED_FUNCTION(Name, Text)                                                                                   \
-  if (guess(Name, Text, ""))                                                                                           \
-    return true;
-#include "megalith/Sema/Guesses.def"
-    return false;
-  }
-  name = method;
-#define GUESSED_METHOD(Name, Text)                                                                                     \
-  if (guess(Name, Text, head))                                                                                         \
-    return true;
-#include "megalith/Sema/Guesses.def"
-  diags.note(fmt::format("values have no functions of their own: `f({})`", head.str()));
-  return true;
+  const auto [head, last] = name.rsplit('.');
+  const Kind kind = of == Guess::Statement ? Statement : of == Guess::Name ? Name : last.empty() ? Function : Method;
+  for (const auto &[known, word, text] : table)
+    if (word == (kind == Method ? last : name) && (known == kind || (known == Statement && kind == Name))) {
+      diags.note(fmt::format(fmt::runtime(text), head.str()));
+      return true;
+    }
+  if (kind == Method)
+    diags.note(fmt::format("values have no functions of their own: `f({})`", head.str()));
+  return kind == Method;
 }
 
 /// What was written, where it is short enough for a message.

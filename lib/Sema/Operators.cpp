@@ -141,12 +141,17 @@ ExprRef Expressions::checkIndex(const ast::Expr &e) {
   return make(Expr::SeqAt, base->type.item(), e.loc, {base, index}, Bounds{counts}, base->range);
 }
 
+/// Of a sequence, or of the rows of a call.
 ExprRef Expressions::checkSlice(const ast::Expr &e) {
   ExprRef base = check(*e.args[0]), lo, hi;
   if (base && base->kind == Expr::TopParts)
     base = value(*e.args[0]); // an error
-  if (base && base->type.elem == Elem::Logits)
-    return checkLogitRows(base, e);
+  const bool some = base && base->kind == Expr::LogitRows;
+  const std::string result = some ? base->as<Bounds>().result : "";
+  if (some && (result.empty() || base->args[1] || base->args[2])) {
+    diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
+    return nullptr;
+  }
   bool failed = !base;
   for (int side = 0; side < 2; ++side) {
     if (!e.args[side + 1])
@@ -180,8 +185,9 @@ ExprRef Expressions::checkSlice(const ast::Expr &e) {
     if (lo && hi && !hiEnd)
       capacity = std::min(capacity, asLength(mostBetween(*lo, *hi)));
   }
-  auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi},
-                Bounds{loEnd, hiEnd}, base->range);
+  const bool rows = base->type.elem == Elem::Logits;
+  auto v = make(rows ? Expr::LogitRows : Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc,
+                {rows ? callIn(base) : base, lo, hi}, Bounds{loEnd, hiEnd, result}, base->range);
   v->pieces = base->pieces;
   return v;
 }

@@ -11,9 +11,6 @@
 
 namespace megalith::sema {
 
-/// The call whose rows `e` is.
-static const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
-
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
          a.keep == b.keep && a.with.size() == b.with.size() &&
@@ -293,38 +290,6 @@ ExprRef namedResult(Context &ctx, const ExprRef &rows, llvm::StringRef name, con
     return nullptr;
   }
   return make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr}, Bounds{.result = name.str()});
-}
-
-/// Some rows of a call: `l[a:b]`.
-ExprRef Expressions::checkLogitRows(const ExprRef &base, const ast::Expr &e) {
-  const bool named =
-      base->kind == Expr::LogitRows && !base->as<Bounds>().result.empty() && !base->args[1] && !base->args[2];
-  if (base->kind == Expr::LogitRows && !named) {
-    diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
-    return nullptr;
-  }
-  ExprRef lo, hi;
-  for (int side = 0; side < 2; ++side) {
-    if (!e.args[side + 1])
-      continue;
-    ExprRef &bound = side ? hi : lo;
-    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice");
-    if (!bound)
-      return nullptr;
-  }
-  const bool loEnd = lo && fromEnd(ctx, lo, *e.args[1]), hiEnd = hi && fromEnd(ctx, hi, *e.args[2]);
-  int64_t capacity = base->type.capacity;
-  const int64_t least = hiEnd ? std::max<int64_t>(0, -hi->range.hi) : 0; // that the other bound leaves out
-  if (loEnd) {
-    capacity = std::min(capacity, -lo->range.lo - least);
-  } else {
-    const int64_t stop = hiEnd ? capacity - least : hi ? std::min(capacity, hi->range.hi) : capacity;
-    capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
-    if (lo && hi && !hiEnd)
-      capacity = std::min(capacity, mostBetween(*lo, *hi));
-  }
-  return make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callIn(base), lo, hi},
-              Bounds{loEnd, hiEnd, named ? base->as<Bounds>().result : ""});
 }
 
 } // namespace megalith::sema

@@ -25,6 +25,7 @@ bool ofSlot(PoolName what) {
 }
 
 const Call &callOf(const Expr &e) { return (e.kind == Expr::ModelCall ? e : *e.args[0]).as<Call>(); }
+const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
 
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
   if (c.seq) {

@@ -27,6 +27,7 @@ bool isMap(const Expr &e);
 bool ofSlot(PoolName what);
 /// The call that `e` is, or that it is some rows of.
 const Call &callOf(const Expr &e);
+const ExprRef &callIn(const ExprRef &e);
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
 /// `e`, where its type has no elements yet, as one of that shape.
 ExprRef adopt(const ExprRef &e, const Type &like);

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
@@ -125,8 +123,7 @@ class Kernel:
         many. `watchdog` ends a kernel in which nothing moves for so many seconds. The others check the kernel itself:
         docs/running.md of the project has them by the same names.
 
-        Other threads run meanwhile; one batch of a program runs at a time. Ctrl-C gives control back at once. The
-        batch then goes on in the background until it has ended, and the kernel is busy so long.
+        Other threads run meanwhile; one batch of a program runs at a time. Ctrl-C ends the batch where it is.
         """
         batch = []
         for number, each in enumerate(requests):
@@ -136,7 +133,6 @@ class Kernel:
                     raise TypeError(f"`{name}` is for sessions: a batch gives whole rows with `logits=True`")
             batch.append(dict_of(request, str(number), self._inputs, self._encode, self._encode))
         options = {
-            "capacity": max(1, len(batch)),
             "logits": logits,
             "trace": trace,
             "gauges": gauges,
@@ -205,12 +201,3 @@ class Kernel:
     def cuda(self) -> str:
         """The text that runs. Of the reference executor empty."""
         return self._core.cuda()
-
-
-def _wait_for_abandoned() -> None:
-    """Batches that Ctrl-C has left still run: the process must not end under them."""
-    while _core.abandoned():
-        time.sleep(0.05)
-
-
-atexit.register(_wait_for_abandoned)

@@ -26,6 +26,15 @@ nb::list texts(const std::vector<std::string> &list) {
   return out;
 }
 
+static nb::str shown(const std::string &value) { return text(value); }
+static int64_t shown(int64_t value) { return value; }
+
+void put(const RequestEnd &end, nb::dict out) {
+#define END(Type, Name, Snake, Text) out[#Snake] = shown(end.Name);
+#include "megalith/RequestEnd.def"
+  out["place"] = pathText(end.place);
+}
+
 nb::object member(nb::dict options, const char *name) {
   PyObject *value = PyDict_GetItemString(options.ptr(), name);
   return value ? nb::borrow(value) : nb::none();
@@ -101,17 +110,14 @@ Request requestOf(nb::dict r) {
   nb::object id = member(r, "id");
   out.id = PyLong_Check(id.ptr()) ? RequestId::ofInteger(bytesOf(nb::str(id))) : RequestId(bytesOf(id));
   out.tokens = valuesOf<int32_t>(member(r, "tokens"));
-  read(r, "max_new_tokens", out.maxNewTokens);
+#define REQUEST(Type, Name, Snake, Default, Text) read(r, #Snake, out.Name);
+#define SAMPLING(Type, Name, Snake, Default, Text) read(r, #Snake, out.sampling.Name);
+#include "megalith/Request.def"
   if (nb::object eos = member(r, "eos"); !eos.is_none())
     out.eos = valuesOf<int32_t>(eos);
   if (nb::object stop = member(r, "stop"); !stop.is_none())
     for (nb::handle sequence : stop)
       out.stop.push_back(valuesOf<int32_t>(sequence));
-  read(r, "priority", out.priority);
-  read(r, "temperature", out.sampling.temperature);
-  read(r, "top_k", out.sampling.topK);
-  read(r, "top_p", out.sampling.topP);
-  read(r, "min_p", out.sampling.minP);
   if (nb::object seed = member(r, "seed"); !seed.is_none())
     out.sampling.seed = valueOf<uint32_t>(seed, "seed");
   if (nb::object inputs = member(r, "inputs"); !inputs.is_none())
@@ -121,7 +127,6 @@ Request requestOf(nb::dict r) {
     out.arrives = whenOf(when, "arrives");
   if (nb::object when = member(r, "cancelled"); !when.is_none())
     out.cancelled = whenOf(when, "cancelled");
-  read(r, "deadline_ms", out.deadlineMs);
   read(r, "file", out.file);
   read(r, "line", out.line);
   return out;
@@ -131,17 +136,14 @@ nb::dict dictOf(const Request &r) {
   nb::dict out, inputs;
   out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
   out["prompt"] = arrayOf(r.tokens);
-  out["max_new_tokens"] = r.maxNewTokens;
+#define REQUEST(Type, Name, Snake, Default, Text) out[#Snake] = r.Name;
+#define SAMPLING(Type, Name, Snake, Default, Text) out[#Snake] = r.sampling.Name;
+#include "megalith/Request.def"
   out["eos"] = r.eos ? arrayOf(*r.eos) : nb::none();
   nb::list stop;
   for (const std::vector<int32_t> &sequence : r.stop)
     stop.append(arrayOf(sequence));
   out["stop"] = stop;
-  out["priority"] = r.priority;
-  out["temperature"] = r.sampling.temperature;
-  out["top_k"] = r.sampling.topK;
-  out["top_p"] = r.sampling.topP;
-  out["min_p"] = r.sampling.minP;
   out["seed"] = r.sampling.seed ? nb::cast(*r.sampling.seed) : nb::none();
   for (const auto &[name, value] : r.inputs)
     inputs[text(name)] = objectOf(value);
@@ -149,7 +151,6 @@ nb::dict dictOf(const Request &r) {
   out["arrives"] = r.arrives == When() ? nb::none() : nb::object(nb::make_tuple(r.arrives.tick, r.arrives.ms));
   out["cancelled"] =
       r.cancelled ? nb::object(nb::make_tuple(r.cancelled->tick, r.cancelled->ms)) : nb::object(nb::none());
-  out["deadline_ms"] = r.deadlineMs;
   out["_place"] = nb::make_tuple(r.file, r.line);
   return out;
 }

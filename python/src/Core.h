@@ -30,6 +30,8 @@ nb::str pathText(const std::string &bytes);
 std::string bytesOf(nb::handle value);
 
 nb::list texts(const std::vector<std::string> &list);
+/// The members of `end`.
+void put(const RequestEnd &end, nb::dict out);
 
 /// An array that owns `values`.
 template <class T> nb::object arrayOf(std::vector<T> values, std::initializer_list<size_t> shape) {

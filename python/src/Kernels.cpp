@@ -1,6 +1,8 @@
 //===- Kernels.cpp - loading, and batches of requests ---------------------===//
 #include "Core.h"
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
@@ -42,43 +44,26 @@ static LoadedKernel load(CompiledProgram &p, nb::dict from) {
   return {take(alone(*p.mutex, [&] { return Kernel::load(p.program, options); })), p.mutex};
 }
 
-static SessionOptions optionsOf(nb::dict from) {
-  SessionOptions out;
-  read(from, "capacity", out.capacity);
-  read(from, "max_ticks", out.maxTicks);
+static RunOptions optionsOf(nb::dict from) {
+  RunOptions out;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) read(from, #Snake, out.Name);
+#define FLAG(Name, Snake, Text) read(from, #Snake, out.Name);
+#define TEXT(Name, Snake, Text) read(from, #Snake, out.Name);
+#include "megalith/RunOptions.def"
   choose(from, "control", controls, out.control);
-  read(from, "ticks_per_launch", out.ticksPerLaunch);
-  read(from, "seed", out.seed);
-  read(from, "watchdog", out.watchdogSeconds);
-  read(from, "trace", out.trace);
-  read(from, "kv_hash", out.kvHash);
-  read(from, "gauges", out.gauges);
-  read(from, "tick_times", out.tickTimes);
-  read(from, "logits", out.logits);
   read(from, "progress", out.progress);
-  read(from, "repeat", out.repeat);
   if (nb::object seed = member(from, "shuffle_pages"); !seed.is_none())
     out.shufflePages = valueOf<uint64_t>(seed, "shuffle_pages");
-  read(from, "delay_seed", out.delaySeed);
-  read(from, "replay", out.replay);
-  read(from, "schedule", out.schedule);
   return out;
 }
 
 /// `vocabulary`: below 0, no logits were wanted.
-static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optional<Error> &why) {
+static nb::dict dictOf(RequestResult &&r, int64_t vocabulary) {
   nb::dict out, gauges;
   out["id"] = r.id.isInteger ? nb::int_(text(r.id.text)) : nb::object(text(r.id.text));
   const size_t generated = r.tokens.size();
   out["tokens"] = arrayOf(std::move(r.tokens));
-  out["finish"] = text(r.finish);
-  out["state"] = text(r.state);
-  out["fault"] = text(r.fault);
-  out["fault_state"] = text(r.faultState);
-  out["place"] = pathText(r.place);
-  out["fault_detail"] = text(r.faultDetail);
-  out["passes"] = r.passes;
-  out["rows"] = r.rows;
+  put(r, out);
   out["arrived"] = r.times.arrived;
   out["admitted"] = r.times.admitted;
   std::vector<double> appended;
@@ -96,7 +81,7 @@ static nb::dict dictOf(RequestResult &&r, int64_t vocabulary, const std::optiona
   for (auto &[name, values] : r.gauges)
     gauges[text(name)] = arrayOf(std::move(values));
   out["gauges"] = gauges;
-  out["error"] = why ? objectOf(*why) : nb::none();
+  out["error"] = r.error ? objectOf(*r.error) : nb::none();
   return out;
 }
 
@@ -110,50 +95,39 @@ static nb::dict dictOf(const HostCalls &calls) {
   return out;
 }
 
-/// Batches that were interrupted. Nothing ends a batch early: each runs on, on the thread of its session, and keeps its
-/// kernel busy.
-static std::vector<std::shared_ptr<Session>> &abandoned() {
-  static auto *sessions = new std::vector<std::shared_ptr<Session>>(); // no thread is waited for when the process ends
-  return *sessions;
-}
-
-/// Forgets those that have ended; how many there are yet.
-static size_t countAbandoned() {
-  std::erase_if(abandoned(), [](const std::shared_ptr<Session> &session) {
-    const auto ignored = session->poll(); // an error is an end, too
-    return !ignored || session->done();
-  });
-  return abandoned().size();
+/// Runs the batch on a thread of its own: signals of Python come to this one, and end the run.
+static Results runToEnd(LoadedKernel &k, std::vector<Request> batch, RunOptions options) {
+  std::atomic<bool> isOver = false; // outlives the thread
+  options.interrupted = [&] { return isOver.load(); };
+  const auto work = [&] { return k.kernel.run(std::move(batch), options); };
+  std::future<Expected<Results>> running = std::async(std::launch::async, work);
+  const auto wait = [&](std::chrono::milliseconds patience) {
+    const nb::gil_scoped_release release;
+    return running.wait_for(patience) == std::future_status::ready;
+  };
+  while (!wait(std::chrono::milliseconds(50)))
+    if (PyErr_CheckSignals() != 0) {
+      nb::python_error signal; // what the handler raised; progress may call Python meanwhile
+      isOver = true;
+      while (!wait(std::chrono::hours(1)))
+        ;
+      throw signal;
+    }
+  return take(running.get());
 }
 
 static nb::dict run(LoadedKernel &k, nb::list requests, nb::dict from, int64_t vocabulary) {
-  const SessionOptions options = optionsOf(from);
-  const Hold hold(*k.mutex);
-  auto session = std::make_shared<Session>(take(Session::open(k.kernel, options)));
+  const RunOptions options = optionsOf(from);
+  std::vector<Request> batch;
   for (nb::handle request : requests)
-    take(session->submit(requestOf(nb::cast<nb::dict>(request))));
-  take(session->start());
-  const auto wait = [&]() -> Status {
-    const nb::gil_scoped_release release;
-    const auto news = session->poll(std::chrono::milliseconds(50));
-    return news ? Status(Done()) : Status(news.errors());
-  };
-  while (!session->done()) {
-    take(wait());
-    if (PyErr_CheckSignals() != 0) {
-      countAbandoned();
-      abandoned().push_back(std::move(session));
-      throw nb::python_error();
-    }
-  }
-  Results results = take(session->results());
+    batch.push_back(requestOf(nb::cast<nb::dict>(request)));
+  const Hold hold(*k.mutex);
+  Results results = runToEnd(k, std::move(batch), options);
 
   nb::dict out;
   nb::list each;
-  for (size_t i = 0; i < results.requests.size(); ++i) {
-    const std::optional<Error> why = session->explain(results, i);
-    each.append(dictOf(std::move(results.requests[i]), options.logits ? vocabulary : -1, why));
-  }
+  for (RequestResult &result : results.requests)
+    each.append(dictOf(std::move(result), options.logits ? vocabulary : -1));
   out["requests"] = each;
   nb::dict metrics;
   for (const auto &[name, value] : results.metrics)
@@ -179,7 +153,6 @@ template <class F> static auto of(F f) {
 void bindKernels(nb::module_ &module) {
   module.def("load", load);
   module.def("run", run);
-  module.def("abandoned", countAbandoned);
 
   nb::class_<LoadedKernel>(module, "Kernel")
       .def("messages", [](LoadedKernel &k) { return listOf(alone(*k.mutex, [&] { return k.kernel.messages(); })); })

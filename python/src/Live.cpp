@@ -28,36 +28,17 @@ struct Live {
 
 LiveOptions optionsOf(nb::dict from) {
   LiveOptions out;
-  read(from, "places", out.places);
-  read(from, "queue", out.queue);
-  read(from, "max_tokens", out.maxTokens);
-  read(from, "max_ends", out.maxEnds);
-  read(from, "ring", out.ring);
-  read(from, "seed", out.seed);
-  read(from, "watchdog", out.watchdogSeconds);
-  read(from, "idle_ms", out.idleMs);
-  read(from, "logit_lines", out.logitLines);
-  read(from, "trace", out.trace);
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) read(from, #Snake, out.Name);
+#include "megalith/LiveOptions.def"
   read(from, "progress", out.progress);
   return out;
 }
 
 nb::dict dictOf(const LiveEnd &end) {
   nb::dict out;
-  out["finish"] = text(end.finish);
-  out["state"] = text(end.state);
-  out["fault"] = text(end.fault);
-  out["fault_state"] = text(end.faultState);
-  out["place"] = pathText(end.place);
-  out["fault_detail"] = text(end.faultDetail);
-  out["prompt_tokens"] = end.promptTokens;
-  out["generated"] = end.generated;
-  out["passes"] = end.passes;
-  out["rows"] = end.rows;
-  out["submitted"] = end.submitted;
-  out["admitted"] = end.admitted;
-  out["first_token"] = end.firstToken;
-  out["ended"] = end.ended;
+  put(end, out);
+#define LIVE_END(Type, Name, Snake, Text) out[#Snake] = end.Name;
+#include "megalith/RequestEnd.def"
   return out;
 }
 
@@ -140,8 +121,8 @@ uint64_t submit(Live &live, nb::dict from, uint64_t user, double milliseconds) {
 
 nb::dict dictOf(const LiveStats &stats) {
   nb::dict out, ended, metrics;
-  out["waiting"] = stats.waiting;
-  out["running"] = stats.running;
+#define STAT(Type, Name, Snake, Text) out[#Snake] = stats.Name;
+#include "megalith/LiveStats.def"
   nb::list slots, pools;
   for (const LiveStats::Slot &slot : stats.slots) {
     nb::dict one;
@@ -161,11 +142,6 @@ nb::dict dictOf(const LiveStats &stats) {
     pools.append(one);
   }
   out["pools"] = pools;
-  out["ticks"] = stats.ticks;
-  out["passes"] = stats.passes;
-  out["rows"] = stats.rows;
-  out["prompt_tokens"] = stats.promptTokens;
-  out["generated_tokens"] = stats.generatedTokens;
   for (const auto &[finish, count] : stats.ended)
     ended[text(finish)] = count;
   out["ended"] = ended;
@@ -180,10 +156,6 @@ nb::dict dictOf(const LiveStats &stats) {
     increments[text(name)] = list;
   }
   out["increments"] = increments;
-  out["launches"] = stats.launches;
-  out["launched"] = stats.launched;
-  out["device_bytes"] = stats.deviceBytes;
-  out["host_bytes"] = stats.hostBytes;
   return out;
 }
 
@@ -222,16 +194,8 @@ void bindLive(nb::module_ &module) {
       .def("options", [](Live &live) {
         const LiveOptions &options = live.session.options();
         nb::dict out;
-        out["places"] = options.places;
-        out["queue"] = options.queue;
-        out["max_tokens"] = options.maxTokens;
-        out["max_ends"] = options.maxEnds;
-        out["ring"] = options.ring;
-        out["seed"] = options.seed;
-        out["watchdog"] = options.watchdogSeconds;
-        out["idle_ms"] = options.idleMs;
-        out["logit_lines"] = options.logitLines;
-        out["trace"] = options.trace;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) out[#Snake] = options.Name;
+#include "megalith/LiveOptions.def"
         return out;
       });
 }

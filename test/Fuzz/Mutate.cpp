@@ -25,7 +25,10 @@ constexpr const char *words[] = {
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) Name,
 #define WORD(Word) Word,
 #include "megalith/Sema/Builtins.def"
-#define ELEMENTWISE(Id, Name, Arity) Name,
+#define ELEMENTWISE1(Id, function, Name) Name,
+#define ELEMENTWISE2(Id, function, Name) Name,
+#define ROUNDING(Id, function, Name)
+#include "megalith/IR/Elementwise.def"
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) Name,
 #include "megalith/Sema/ModelFunctions.def"
 #define OP(Enum, Mnemonic, ...) Mnemonic,

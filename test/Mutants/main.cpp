@@ -275,7 +275,7 @@ public:
       close(ends[0]);
       Verdict v = work();
       std::string text = (v.good ? "+" : "-") + v.text;
-      if (verbose)
+      if (verbose && seconds(RUSAGE_SELF) > 0.05) // it ran
         text += fmt::format("\n      {:.1f} s of CPU, and {:.1f} s to compile", seconds(RUSAGE_SELF),
                             seconds(RUSAGE_CHILDREN));
       while (!text.empty()) {

@@ -130,13 +130,10 @@ std::vector<std::vector<int32_t>> wanted(const Kernel &kernel, const std::vector
   std::vector<std::vector<int32_t>> out;
   const size_t most = 2000;
   for (size_t begin = 0; begin < requests.size(); begin += most) {
-    Session session = must(Session::open(kernel, {.capacity = most}));
-    for (size_t i = begin; i < std::min(requests.size(), begin + most); ++i) {
-      Request request = requests[i];
+    std::vector<Request> some(requests.begin() + begin, requests.begin() + std::min(requests.size(), begin + most));
+    for (Request &request : some)
       request.deadlineMs = 0;
-      must(session.submit(std::move(request)));
-    }
-    Results results = must(session.run());
+    Results results = must(kernel.run(std::move(some)));
     for (RequestResult &result : results.requests) {
       if (result.finish != "length" && result.finish != "stop")
         fail(fmt::format("in the run request {} ended as {} {}", result.id.text, result.finish, result.fault));

@@ -212,14 +212,16 @@ private:
   // --- in a session, and as `run` does it
 
   std::optional<Results> runOf(const std::vector<Request> &requests) {
-    auto results = runAll(kernel, {.capacity = requests.size(), .progress = showProgress}, requests, diags);
-    for (size_t i = 0; results && i < requests.size(); ++i)
+    auto results = kernel.run(requests, {.progress = showProgress});
+    if (!got(results, diags))
+      return std::nullopt;
+    for (size_t i = 0; i < requests.size(); ++i)
       if (const RequestResult &r = results->requests[i]; r.finish == "fault" || r.finish == "limit") {
         diags.report(Diag::RequestFaulted, {}, std::to_string(i), r.fault.empty() ? r.finish : r.fault,
                      r.fault.empty() ? "the run was cut off" : faultText(r.fault));
         return std::nullopt;
       }
-    return results;
+    return std::move(*results);
   }
 
   /// News after the kernel's word, in microseconds.

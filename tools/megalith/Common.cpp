@@ -86,20 +86,6 @@ bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &dia
   return why.empty();
 }
 
-std::optional<Results> runAll(const Kernel &kernel, const SessionOptions &options, const std::vector<Request> &requests,
-                              Diagnostics &diags) {
-  auto session = Session::open(kernel, options);
-  if (!got(session, diags))
-    return std::nullopt;
-  for (const Request &request : requests)
-    if (!got(session->submit(request), diags))
-      return std::nullopt;
-  auto results = session->run();
-  if (!got(results, diags))
-    return std::nullopt;
-  return std::move(*results);
-}
-
 std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags) {
   auto program = Program::compile(options);
   if (!got(program, diags))

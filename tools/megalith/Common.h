@@ -19,9 +19,6 @@ template <class T> bool got(const Expected<T> &result, Diagnostics &diags) {
   diags.adopt(result.errors());
   return bool(result);
 }
-/// Runs the requests on the kernel, as Session::run; nullopt: the errors are in `diags`.
-std::optional<Results> runAll(const Kernel &kernel, const SessionOptions &options, const std::vector<Request> &requests,
-                              Diagnostics &diags);
 /// A program with its warnings told, those of what was taken on the user's word as well.
 std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags);
 void reportAccepted(const Program &program, Diagnostics &diags);

@@ -25,7 +25,7 @@ protected:
   void addKernel(bool &wholeKernel);
   /// Those that start in mid-way or look at it: `--ir`, `--cu`, ...
   void addEdits(std::vector<std::string> &cuFiles);
-  /// Of what runs the kernel (SessionOptions, tools::ExploreOptions), `--seed` and others.
+  /// Of what the kernel is given (RunOptions, tools::ExploreOptions), `--seed` and others.
   template <class Options> void addRun(Options &options, std::string &arrivalsFile, std::string &draftsFile);
   /// `--control` and `--ticks-per-launch`.
   void addLoop(Control &control, int64_t &ticksPerLaunch);

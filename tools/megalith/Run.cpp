@@ -17,7 +17,7 @@ public:
 
 private:
   KernelOptions kernelOptions;
-  SessionOptions running;
+  RunOptions running;
   std::string requestsFile, arrivalsFile;
   Format format = Format::Auto;
   bool isText = false; ///< the results are for reading
@@ -31,7 +31,7 @@ private:
   bool readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags);
   std::optional<Kernel> load(const Program &program, Diagnostics &diags);
   void print(const RunReport &report) const { llvm::outs() << (isText ? formatText(report) : formatJson(report)); }
-  void reportInterrupted(const Program &program, const Kernel &kernel, const Session &ran, Results results,
+  void reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all, Results results,
                          Diagnostics &diags) const;
   void reportAll(const RunReport &report, size_t rangesBefore, Diagnostics &diags) const;
 };
@@ -169,35 +169,22 @@ void writeTrace(const std::string &path, const std::string &trace, Diagnostics &
     diags.report(Diag::TraceWrite, {}, fmt::format("{}: cannot write the trace: {}", path, why));
 }
 
-/// One run of the requests. nullopt after an error.
-std::optional<Results> runSession(Session &session, std::vector<Request> requests, Diagnostics &diags) {
-  for (Request &request : requests)
-    if (!got(session.submit(std::move(request)), diags))
-      return std::nullopt;
-  auto results = session.run();
-  if (!got(results, diags))
-    return std::nullopt;
-  diags.adopt(results->messages);
-  return std::move(*results);
-}
-
 /// Gives out the results of requests that had ended.
-void RunCommand::reportInterrupted(const Program &program, const Kernel &kernel, const Session &ran, Results results,
-                                   Diagnostics &diags) const {
+void RunCommand::reportInterrupted(const Program &program, const Kernel &kernel, const std::vector<Request> &all,
+                                   Results results, Diagnostics &diags) const {
   std::vector<Request> requests;
   std::vector<RequestResult> ended;
   for (size_t i = 0; i < results.requests.size(); ++i)
     if (results.requests[i].finish != "limit") {
-      requests.push_back(ran.requests()[i]);
+      requests.push_back(all[i]);
       ended.push_back(std::move(results.requests[i]));
     }
-  const size_t all = results.requests.size();
   results.requests = std::move(ended);
   print({program, kernel, requests, results, acceptanceText, running.control});
   std::vector<std::string> missing;
   for (const NamedFile &output : files(Value::Output))
     missing.push_back(output.option);
-  diags.report(Diag::Interrupted, {}, results.requests.size(), all,
+  diags.report(Diag::Interrupted, {}, results.requests.size(), all.size(),
                missing.empty() ? "" : "; nothing is written for " + llvm::join(missing, ", "));
 }
 
@@ -224,8 +211,6 @@ std::optional<Kernel> RunCommand::load(const Program &program, Diagnostics &diag
   if (!got(kernel, diags))
     return std::nullopt;
   diags.adopt(kernel->messages());
-  if (kernel->device() == Device::Cpu && !given("watchdog"))
-    running.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   return std::move(*kernel);
 }
 
@@ -255,7 +240,6 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   const auto kernel = load(*program, diags);
   if (!kernel)
     return false;
-  running.capacity = std::max<size_t>(1, requests->size());
   running.trace = !traceFile.empty() || !timelineFile.empty();
   running.tickTimes = !timelineFile.empty();
   running.gauges = isText;
@@ -269,22 +253,20 @@ bool RunCommand::runProgram(Diagnostics &diags) {
     running.drafts = std::move(*drafts);
     running.synthetic = acceptance->text();
   }
-  auto opened = Session::open(*kernel, running);
-  if (!got(opened, diags))
-    return false;
   const size_t rangesBefore = tools::hostRanges().size();
   os::deferInterrupt();
-  auto results = runSession(*opened, std::move(*requests), diags);
-  if (!results)
+  auto results = kernel->run(*requests, running);
+  if (!got(results, diags))
     return false;
+  diags.adopt(results->messages);
   if (results->interrupted) {
-    reportInterrupted(*program, *kernel, *opened, std::move(*results), diags);
+    reportInterrupted(*program, *kernel, *requests, std::move(*results), diags);
     return false;
   }
-  reportAll({*program, *kernel, opened->requests(), *results, acceptanceText, running.control}, rangesBefore, diags);
-  for (size_t i = 0; i < results->requests.size(); ++i)
-    if (auto error = opened->explain(*results, i))
-      diags.adopt(*error);
+  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control}, rangesBefore, diags);
+  for (const RequestResult &result : results->requests)
+    if (result.error)
+      diags.adopt(*result.error);
   return !diags.hasErrors();
 }
 

@@ -139,19 +139,18 @@ private:
     return true;
   }
 
-  SessionOptions sessionOptions(const Kernel &kernel, const SweepPoint &point) const {
-    SessionOptions options;
-    options.capacity = static_cast<size_t>(point.requests);
+  RunOptions runOptions(const SweepPoint &point) const {
+    RunOptions options;
     options.control = point.control;
     options.ticksPerLaunch = command.ticksPerLaunch;
-    options.watchdogSeconds = kernel.device() == Device::Cpu ? 0 : command.watchdogSeconds;
+    options.watchdogSeconds = command.watchdogSeconds;
     options.progress = [this](const std::string &step) { show(step); };
     return options;
   }
 
   /// Fills in the synthetic drafts of the point. False after an error.
   bool propose(const Kernel &kernel, const SweepPoint &point, const std::vector<Request> &requests,
-               SessionOptions &options) {
+               RunOptions &options) {
     if (point.acceptance == "none")
       return true;
     if (!plain || plainOf.context != point.context || plainOf.tokens != point.tokens ||
@@ -175,11 +174,11 @@ private:
     Results results;
     double milliseconds; ///< of the host, from the requests to their results
   };
-  std::optional<Outcome> runOnce(const Kernel &kernel, const SessionOptions &options,
+  std::optional<Outcome> runOnce(const Kernel &kernel, const RunOptions &options,
                                  const std::vector<Request> &requests) {
     const auto start = Clock::now();
-    auto results = runAll(kernel, options, requests, diags);
-    if (!results)
+    auto results = kernel.run(requests, options);
+    if (!got(results, diags))
       return std::nullopt;
     diags.adopt(results->messages);
     return Outcome{std::move(*results), secondsSince(start) * 1e3};
@@ -189,7 +188,7 @@ private:
     now = nameOf(point);
     show("");
     const auto requests = makeRequests(plan.kernels[point.kernel].program, point.context, point.requests, point.tokens);
-    SessionOptions options = sessionOptions(kernel, point);
+    RunOptions options = runOptions(point);
     if (!propose(kernel, point, requests, options))
       return false;
     // A trace costs time, so that what is timed has none. It also lets caches and clocks get ready.

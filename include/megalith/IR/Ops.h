@@ -49,10 +49,10 @@ inline bool isOverRange(Op op) { return hasTrait(op, Trait::OverRange); }
 /// Operands of an operation of Elementwise.def; 0 for every other operation.
 constexpr int elementwiseOperands(Op op) {
   switch (op) {
-#define ELEMENTWISE1(Id, function)                                                                                     \
+#define ELEMENTWISE1(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return 1;
-#define ELEMENTWISE2(Id, function)                                                                                     \
+#define ELEMENTWISE2(Id, function, name)                                                                               \
   case Op::Id:                                                                                                         \
     return 2;
 #include "megalith/IR/Elementwise.def"

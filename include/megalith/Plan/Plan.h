@@ -323,7 +323,7 @@ struct StampEvent {
   int64_t layer = -1;           ///< -1: outside the layers
   const Phase *phase = nullptr; ///< null: it is none
 };
-/// Of several models each has a list; they stand one behind the other.
+/// Of several models each has a list; they stand one after the other.
 std::vector<StampEvent> stampEvents(const ModelPlan &planned);
 /// Where the list of model `number` begins.
 size_t firstStamp(const Plan &plan, int number);

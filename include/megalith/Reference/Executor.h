@@ -9,6 +9,7 @@
 
 #include "megalith/IR/IR.h"
 #include "megalith/Request.h"
+#include "megalith/RequestEnd.h"
 #include "megalith/Requests/Replay.h"
 #include <cstdint>
 #include <functional>
@@ -33,13 +34,6 @@ struct WeightSource {
 struct Progress {
   int64_t ticks = 0, passes = 0, rows = 0;
   int64_t finished = 0, requests = 0;
-};
-
-/// How a request ended.
-struct RequestEnd {
-  std::string finish, state, fault; ///< as in TraceRequest
-  std::string faultState, place, faultDetail;
-  int64_t passes = 0, rows = 0; ///< that it took part in, that it fed
 };
 
 /// By how much a metric of a live run grew is counted up to here: by 0, 1, ... and by one less than this or more.
@@ -129,10 +123,8 @@ struct Options {
   LiveHost *live = nullptr;
 };
 
-struct RequestResult {
-  std::vector<int32_t> tokens;      ///< generated
-  std::string finish, state, fault; ///< as in TraceRequest
-  int64_t passes = 0, rows = 0;     ///< that it took part in, that it fed
+struct RequestResult : RequestEnd {
+  std::vector<int32_t> tokens; ///< generated
   int64_t arrivedTick = -1;
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   struct Append {

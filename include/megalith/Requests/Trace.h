@@ -10,6 +10,7 @@
 #include "megalith/Contract/Row.h"
 #include "megalith/Os/Result.h"
 #include "megalith/Request.h"
+#include "megalith/RequestEnd.h"
 #include <array>
 #include <map>
 #include <optional>
@@ -80,18 +81,12 @@ using FaultNumbers = std::array<int32_t, 3>;
 /// These in words; "" of a fault that has none.
 std::string faultDetail(std::string_view fault, const FaultNumbers &numbers);
 
-/// How a request ended.
-struct TraceRequest {
-  RequestId id;
-  std::vector<int32_t> tokens; ///< generated
-  std::string finish;          ///< what finishOf() gives
-  std::string state;           ///< in which it stands at the end
-  Sampling sampling;           ///< its settings, with the seed that it used
-  std::string fault;           ///< its code when `finish` is "fault"
-  /// With a fault: the state in which it happened, and `file:line` of the code. Either is
-  /// empty when it is not known. The place is never compared: files may lie elsewhere.
-  std::string faultState, place;
-  std::string faultDetail = {}; ///< of a fault that has numbers: what faultDetail() gives
+/// What a request generated, and how it ended. Its `passes` and `rows` are in no trace. compareTraces() compares no
+/// places: files may lie elsewhere.
+struct TraceRequest : RequestEnd {
+  RequestId id = {};
+  std::vector<int32_t> tokens = {}; ///< generated
+  Sampling sampling = {};           ///< its settings, with the seed that it used
   /// What the pipeline's inputs were, defaults included.
   std::map<std::string, InputValue> inputs = {};
   bool operator==(const TraceRequest &) const = default;

@@ -14,10 +14,12 @@
 
 namespace megalith::graph {
 
-/// Elementwise operations; see ModelFunctions.def.
+/// Elementwise operations; see IR/Elementwise.def.
 enum class Elementwise : uint8_t {
-#define ELEMENTWISE(Id, Name, Arity) Id,
-#include "megalith/Sema/ModelFunctions.def"
+#define ELEMENTWISE1(Id, function, Name) Id,
+#define ELEMENTWISE2(Id, function, Name) Id,
+#define ROUNDING(Id, function, Name)
+#include "megalith/IR/Elementwise.def"
 };
 
 /// The shape of a node: one number, a vector of weights, or one line per row.

@@ -30,7 +30,7 @@ std::string textOf(const std::string &path) {
 }
 
 /// All tests run one kernel of the reference executor.
-class Sessions : public ::testing::Test {
+class Runs : public ::testing::Test {
 protected:
   static void SetUpTestSuite() {
     auto compiled = Program::compile(options());
@@ -44,19 +44,14 @@ protected:
     delete kernel;
     delete program;
   }
-  static Session open(SessionOptions how = {}) {
-    auto session = Session::open(*kernel, how);
-    EXPECT_TRUE(session) << session.errors().text();
-    return std::move(*session);
-  }
   static Request request(const char *id, int64_t budget = 3) {
     return {.id = id, .tokens = {73, 110, 32}, .maxNewTokens = budget, .eos = std::vector<int32_t>()};
   }
   static Program *program;
   static Kernel *kernel;
 };
-Program *Sessions::program;
-Kernel *Sessions::kernel;
+Program *Runs::program;
+Kernel *Runs::kernel;
 
 template <class T> std::string textOf(const Expected<T> &failed) {
   return failed ? "no error" : failed.errors().text();
@@ -236,11 +231,8 @@ TEST(Programs, TellOnlyTwentyErrorsAndTheNumberOfTheOthers) {
   EXPECT_ERROR(program, "more errors\n");
 }
 
-TEST_F(Sessions, RunRequestsAndGiveThemBackInOrder) {
-  Session session = open();
-  EXPECT_EQ(*session.submit(request("b", 4)), 0u);
-  EXPECT_EQ(*session.submit(request("a", 2)), 1u);
-  auto results = session.run();
+TEST_F(Runs, GiveRequestsBackInOrder) {
+  auto results = kernel->run({request("b", 4), request("a", 2)});
   ASSERT_TRUE(results) << results.errors().text();
   ASSERT_EQ(results->requests.size(), 2u);
   EXPECT_EQ(results->requests[0].id.text, "b");
@@ -254,67 +246,36 @@ TEST_F(Sessions, RunRequestsAndGiveThemBackInOrder) {
   EXPECT_TRUE(results->tickTimes.empty());
   EXPECT_GT(results->ticks, 0);
   EXPECT_TRUE(results->trace.empty());
-  EXPECT_FALSE(session.explain(*results, 0).has_value());
+  EXPECT_FALSE(results->requests[0].error);
 }
 
-TEST_F(Sessions, RunInTheBackgroundAsInTheForeground) {
-  SessionOptions how;
-  how.trace = true;
-  Session first = open(how), second = open(how);
-  for (Session *session : {&first, &second})
-    ASSERT_TRUE(session->submit(request("a", 5)));
-  auto expected = first.run();
-  ASSERT_TRUE(expected);
-  ASSERT_TRUE(second.start());
-  EXPECT_ERROR(second.submit(request("b")), "requests cannot join a session that has started");
-  std::vector<Update> updates;
-  while (!second.done()) {
-    auto more = second.poll(std::chrono::milliseconds(50));
-    ASSERT_TRUE(more) << more.errors().text();
-    updates.insert(updates.end(), more->begin(), more->end());
-  }
-  ASSERT_EQ(updates.size(), 1u);
-  EXPECT_TRUE(updates[0].finished);
-  EXPECT_EQ(updates[0].tokens, expected->requests[0].tokens);
-  ASSERT_TRUE(second.stop());
-  auto results = second.results();
-  ASSERT_TRUE(results);
-  EXPECT_EQ(results->trace, expected->trace);
-  EXPECT_ERROR(second.results(), "taken already [session-state]");
+TEST_F(Runs, AreTheSameEachTime) {
+  const auto first = kernel->run({request("a", 5)}, {.trace = true}),
+             second = kernel->run({request("a", 5)}, {.trace = true});
+  ASSERT_TRUE(first && second);
+  EXPECT_FALSE(first->trace.empty());
+  EXPECT_EQ(first->trace, second->trace);
 }
 
-TEST_F(Sessions, SayWhatIsNotPossible) {
-  SessionOptions two;
-  two.capacity = 2;
-  Session session = open(two);
-  EXPECT_ERROR(session.poll(), "call `start` [session-state]");
-  EXPECT_ERROR(session.stop(), "call `start` [session-state]");
-  EXPECT_ERROR(session.results(), "call `start` or `run` [session-state]");
-  ASSERT_TRUE(session.submit(request("a")));
-  EXPECT_ERROR(session.submit(request("a")), "id `a` is already that of another request [request-duplicate-id]");
-  ASSERT_TRUE(session.submit(request("b")));
-  EXPECT_ERROR(session.submit(request("c")),
-               "room for 2 requests; open it with a greater `capacity`, or run what is in it "
-               "[session-full]");
-  ASSERT_TRUE(session.run());
-  EXPECT_ERROR(session.submit(request("d")), "a live session takes them while it runs [session-started]");
-  EXPECT_ERROR(session.run(), "has run already; open another one");
-  EXPECT_ERROR(session.start(), "has run already; open another one");
-}
-
-TEST_F(Sessions, RefuseRequestsThatCanNeverRun) {
-  Session session = open();
+TEST_F(Runs, RefuseRequestsThatCanNeverRun) {
   Request wrong = request("a");
   wrong.tokens.clear();
-  EXPECT_ERROR(session.submit(wrong), "empty prompt; give at least one token [request-empty-prompt]");
+  EXPECT_ERROR(kernel->run({wrong}), "empty prompt; give at least one token [request-empty-prompt]");
   wrong.tokens = {1, 1 << 20};
-  EXPECT_ERROR(session.submit(wrong), "token 1048576 in `tokens` is outside the vocabulary");
+  EXPECT_ERROR(kernel->run({wrong}), "token 1048576 in `tokens` is outside the vocabulary");
   wrong = request("a", -1);
-  EXPECT_ERROR(session.submit(wrong), "[request-budget]");
+  EXPECT_ERROR(kernel->run({wrong}), "[request-budget]");
   wrong = request("a", 1 << 30);
-  EXPECT_ERROR(session.submit(wrong), "request `a` can never fit");
-  EXPECT_ERROR(session.submit(request("")), "the request has no `id` [request-key]");
-  EXPECT_TRUE(session.requests().empty());
+  EXPECT_ERROR(kernel->run({request("b"), wrong}), "request `a` can never fit");
+  EXPECT_ERROR(kernel->run({request("")}), "the request has no `id` [request-key]");
+  EXPECT_ERROR(kernel->run({request("a"), request("b"), request("a")}),
+               "id `a` is already that of another request [request-duplicate-id]");
+}
+
+TEST_F(Runs, TellOfAllRequestsThatCanNeverRun) {
+  auto refused = kernel->run({request("a", -1), request("b"), request("c", -1)});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.errors().list.size(), 2u) << refused.errors().text();
 }
 
 /// autoregressive.yaml, whose requests say how many tokens they want at most, and which token ends them.
@@ -348,22 +309,18 @@ TEST(Inputs, AreDeclaredCheckedAndRead) {
   EXPECT_EQ(inputs[2].otherwise, InputValue(false));
   auto kernel = Kernel::load(*program, {.device = Device::Reference});
   ASSERT_TRUE(kernel) << kernel.errors().text();
-  auto session = Session::open(*kernel);
-  ASSERT_TRUE(session);
-  EXPECT_EQ(session->inputs().size(), 3u);
   Request request{.id = "a", .tokens = {73, 110, 32}, .maxNewTokens = 20, .eos = std::vector<int32_t>()};
-  EXPECT_ERROR(session->submit(request),
+  EXPECT_ERROR(kernel->run({request}),
                "request `a`: input `most` (i32 in 1..9) is missing, and it has no default [request-input]");
   request.inputs = {{"most", 9}};
-  EXPECT_ERROR(session->submit(request), "request `a`: input `most` must be an integer from 1 to 8, found `9` ");
+  EXPECT_ERROR(kernel->run({request}), "request `a`: input `most` must be an integer from 1 to 8, found `9` ");
   request.inputs = {{"most", 5}, {"moist", 5}};
-  EXPECT_ERROR(session->submit(request), "the pipeline has no input `moist`; it has `most`, `ends`, `hurry` ");
+  EXPECT_ERROR(kernel->run({request}), "the pipeline has no input `moist`; it has `most`, `ends`, `hurry` ");
   request.inputs = {{"most", 5}};
-  ASSERT_TRUE(session->submit(request));
-  request.id = "b";
-  request.inputs = {{"most", 5}, {"hurry", true}};
-  ASSERT_TRUE(session->submit(request));
-  auto results = session->run();
+  Request second = request;
+  second.id = "b";
+  second.inputs = {{"most", 5}, {"hurry", true}};
+  auto results = kernel->run({request, second});
   ASSERT_TRUE(results) << results.errors().text();
   EXPECT_EQ(results->requests[0].tokens.size(), 5u);
   EXPECT_EQ(results->requests[1].tokens.size(), 1u);
@@ -379,40 +336,51 @@ TEST(Inputs, AreMadeUpWhereNobodyBringsThem) {
   EXPECT_EQ((*requests)[2].inputs.at("most"), InputValue(1));
 }
 
-TEST_F(Sessions, RefuseOptionsThatCannotBe) {
-  SessionOptions how;
-  how.capacity = 0;
-  EXPECT_ERROR(Session::open(*kernel, how), "`capacity` must be from 1 to 1000000, found 0 [session-options]");
-  how = {};
-  how.schedule = "random:1";
-  EXPECT_ERROR(Session::open(*kernel, how), "`schedule` needs a kernel on the CPU executor with `check`");
-  how = {};
-  how.replay = "{}\n";
-  EXPECT_FALSE(Session::open(*kernel, how));
+TEST_F(Runs, RefuseOptionsThatCannotBe) {
+  EXPECT_ERROR(kernel->run({}, {.repeat = 0}), "`repeat` must be from 1 to 4294967295, found 0 [run-options]");
+  EXPECT_ERROR(kernel->run({}, {.maxTicks = -1}), "`maxTicks` must be from 0 to 2147483647, found -1 [run-options]");
+  EXPECT_ERROR(kernel->run({}, {.watchdogSeconds = -1}), "`watchdogSeconds` must be from 0 to 1000000000, found -1");
+  EXPECT_ERROR(kernel->run({}, {.schedule = "random:1"}), "`schedule` needs a kernel on the CPU executor with `check`");
+  EXPECT_FALSE(kernel->run({}, {.replay = "{}\n"}));
+  EXPECT_ERROR(kernel->run(std::vector<Request>(1'000'001)), "it takes at most 1000000 requests, found 1000001");
 }
 
-TEST_F(Sessions, HaveOneOfAKernelAtATime) {
-  Session slow = open(), other = open();
-  ASSERT_TRUE(slow.submit(request("a", 40)));
-  ASSERT_TRUE(other.submit(request("b")));
-  ASSERT_TRUE(slow.start());
-  EXPECT_ERROR(other.run(), "runs another session; wait for its end, or load the program once more [kernel-busy]");
-  ASSERT_TRUE(slow.stop());
-  EXPECT_TRUE(other.run());
+TEST_F(Runs, AreOneOfAKernelAtATime) {
+  std::string other;
+  RunOptions how;
+  how.interrupted = [&] {
+    if (other.empty())
+      other = textOf(kernel->run({request("b")}));
+    return false;
+  };
+  ASSERT_TRUE(kernel->run({request("a")}, how));
+  EXPECT_TRUE(contains(other, "busy with another run or session; wait for its end, or load the program once more "
+                              "[kernel-busy]"))
+      << other;
+  EXPECT_TRUE(kernel->run({request("b")}));
 }
 
-TEST_F(Sessions, ExplainRequestsThatWereCutOff) {
-  SessionOptions how;
-  how.maxTicks = 2;
-  Session session = open(how);
+TEST_F(Runs, EndWhenTheyAreInterrupted) {
+  RunOptions how;
+  how.trace = true;
+  how.interrupted = [asked = 0]() mutable { return ++asked > 5; };
+  auto results = kernel->run({request("a", 2), request("b", 40)}, how);
+  ASSERT_TRUE(results) << results.errors().text();
+  EXPECT_TRUE(results->interrupted);
+  EXPECT_EQ(results->requests[0].finish, "length");
+  EXPECT_EQ(results->requests[1].finish, "limit");
+  EXPECT_TRUE(results->trace.empty());
+  EXPECT_TRUE(kernel->run({request("b")})) << "the kernel is free";
+}
+
+TEST_F(Runs, ExplainRequestsThatWereCutOff) {
   auto requests = program->parseRequests("\n{\"id\": 7, \"tokens\": [73, 110], \"max_new_tokens\": 9}\n", "r.jsonl");
   ASSERT_TRUE(requests) << requests.errors().text();
-  ASSERT_TRUE(session.submit(requests->front()));
-  auto results = session.run();
+  auto results = kernel->run(*requests, {.maxTicks = 2});
   ASSERT_TRUE(results) << results.errors().text();
   EXPECT_EQ(results->requests[0].finish, "limit");
   EXPECT_EQ(results->requests[0].id.json(), "7");
-  auto why = session.explain(*results, 0);
+  const std::optional<Error> &why = results->requests[0].error;
   ASSERT_TRUE(why.has_value());
   EXPECT_EQ(why->kind, "request-limit");
   EXPECT_EQ(why->file, "r.jsonl");

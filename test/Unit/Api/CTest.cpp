@@ -1,9 +1,10 @@
-#include "megalith/Api.h"
+#include "megalith/LiveSession.h"
 #include "megalith/megalith.h"
 #include <algorithm>
 #include <cstddef>
 #include <gtest/gtest.h>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 extern "C" const char *version_of_c(void);
@@ -50,11 +51,11 @@ TEST(C, RefusesWhatItDoesNotKnow) {
   options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`
   EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
   EXPECT_EQ(megalith_kernel_load(nullptr, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
-  EXPECT_EQ(megalith_session_run(nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(nullptr, nullptr, 0, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
   megalith_program_free(nullptr);
 }
 
-TEST(C, RunsASession) {
+TEST(C, RunsRequests) {
   const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
   megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
   options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
@@ -79,55 +80,53 @@ TEST(C, RunsASession) {
   megalith_program_free(program); // the kernel has what it needs
   EXPECT_EQ(megalith_kernel_device(kernel), MEGALITH_REFERENCE);
   EXPECT_EQ(megalith_kernel_cache_hit(kernel), 0); // there was nothing to compile
-  megalith_session *session = nullptr;
-  megalith_session_options loop = MEGALITH_SESSION_OPTIONS_INIT;
+  const megalith_results *results = nullptr;
+  megalith_run_options loop = MEGALITH_RUN_OPTIONS_INIT;
   loop.control = 3;
-  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(kernel, nullptr, 0, &loop, &results, nullptr), MEGALITH_BAD_ARGUMENT);
   loop.control = MEGALITH_HOST;
-  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, &errors), MEGALITH_FAILED);
+  EXPECT_EQ(megalith_run(kernel, nullptr, 0, &loop, &results, &errors), MEGALITH_FAILED);
   EXPECT_NE(std::string(megalith_errors_text(errors)).find("the reference executor launches no kernel"),
             std::string::npos);
   megalith_errors_free(errors);
   errors = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_kernel_free(kernel);
   const int32_t prompt[] = {73, 110};
-  megalith_request request = MEGALITH_REQUEST_INIT;
-  request.id = "a";
-  request.tokens = prompt;
-  request.num_tokens = 2;
-  request.max_new_tokens = 3;
-  request.no_eos = 1;
-  size_t number = 9;
-  ASSERT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_OK);
-  EXPECT_EQ(number, 0u);
-  EXPECT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_FAILED); // the id again
-  megalith_errors_free(errors);
-  megalith_result result;
-  EXPECT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_FAILED);
-  megalith_errors_free(errors);
-  ASSERT_EQ(megalith_session_start(session, &errors), MEGALITH_OK);
-  megalith_update update = {};
-  std::vector<int32_t> tokens;
-  while (!megalith_session_done(session)) {
-    int got = 0;
-    ASSERT_EQ(megalith_session_poll(session, 100, &update, &got, &errors), MEGALITH_OK);
-    if (got)
-      tokens.assign(update.tokens, update.tokens + update.num_tokens);
+  megalith_request requests[] = {MEGALITH_REQUEST_INIT, MEGALITH_REQUEST_INIT};
+  for (megalith_request &request : requests) {
+    request.id = "a";
+    request.tokens = prompt;
+    request.num_tokens = 2;
+    request.max_new_tokens = 3;
+    request.no_eos = 1;
   }
-  EXPECT_EQ(megalith_session_stop(session, &errors), MEGALITH_OK);
-  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.id, "a");
-  EXPECT_STREQ(result.finish, "length");
-  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), tokens);
-  EXPECT_EQ(tokens.size(), 3u);
-  EXPECT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_run(kernel, requests, 2, nullptr, &results, &errors), MEGALITH_FAILED); // the id again
+  EXPECT_EQ(results, nullptr);
   megalith_errors_free(errors);
-  megalith_totals totals;
-  ASSERT_EQ(megalith_session_totals(session, &totals, &errors), MEGALITH_OK);
-  EXPECT_EQ(totals.num_requests, 1u);
-  EXPECT_GT(totals.ticks, 0);
-  megalith_session_free(session);
+  requests[1].id = "b";
+  requests[1].max_new_tokens = 30;
+  loop = MEGALITH_RUN_OPTIONS_INIT;
+  loop.max_ticks = 9;
+  loop.trace = 1;
+  ASSERT_EQ(megalith_run(kernel, requests, 2, &loop, &results, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  requests[1].size -= 8; // of two versions
+  const megalith_results *none = results;
+  EXPECT_EQ(megalith_run(kernel, requests, 2, nullptr, &none, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(none, nullptr);
+  megalith_kernel_free(kernel);
+  ASSERT_EQ(results->num_requests, 2u);
+  const megalith_result &first = results->requests[0], &second = results->requests[1];
+  EXPECT_STREQ(first.id, "a");
+  EXPECT_STREQ(first.finish, "length");
+  EXPECT_EQ(first.num_tokens, 3u);
+  EXPECT_EQ(first.error, nullptr);
+  EXPECT_STREQ(second.finish, "limit");
+  megalith_error error;
+  ASSERT_EQ(megalith_errors_get(second.error, 0, &error), MEGALITH_OK);
+  EXPECT_STREQ(error.kind, "request-limit");
+  EXPECT_EQ(results->ticks, 9);
+  EXPECT_EQ(std::string(results->trace).substr(0, 19), "{\"megalith_trace\":2");
+  megalith_results_free(results);
+  megalith_results_free(nullptr);
 }
 
 TEST(C, BringsStopSequences) {
@@ -151,15 +150,12 @@ TEST(C, BringsStopSequences) {
   request.max_new_tokens = 8;
   request.no_eos = 1;
   const auto run = [&](std::string &finish) {
-    megalith_session *session = nullptr;
-    EXPECT_EQ(megalith_session_open(kernel, nullptr, &session, nullptr), MEGALITH_OK);
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_OK);
-    EXPECT_EQ(megalith_session_run(session, nullptr), MEGALITH_OK);
-    megalith_result result = {};
-    EXPECT_EQ(megalith_session_result(session, 0, &result, nullptr), MEGALITH_OK);
+    const megalith_results *results = nullptr;
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_OK);
+    const megalith_result &result = results->requests[0];
     finish = result.finish;
     std::vector<int32_t> tokens(result.tokens, result.tokens + result.num_tokens);
-    megalith_session_free(session);
+    megalith_results_free(results);
     return tokens;
   };
   std::string finish;
@@ -181,10 +177,9 @@ TEST(C, BringsStopSequences) {
   EXPECT_EQ(run(finish), all);
   request.size = sizeof request;
 
-  megalith_session *session = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK);
+  const megalith_results *results = nullptr;
   const auto refused = [&](const std::string &why) {
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, &errors), MEGALITH_FAILED);
     EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
     megalith_errors_free(errors);
     errors = nullptr;
@@ -199,10 +194,9 @@ TEST(C, BringsStopSequences) {
   request.num_stop = 1;
   refused("request `a`: token 260 in `stop` is outside the vocabulary of 260 [request-token-range]");
   request.stop = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no tokens";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no tokens";
   request.stop_lengths = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
-  megalith_session_free(session);
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
   megalith_kernel_free(kernel);
   megalith_program_free(program);
 }
@@ -230,7 +224,7 @@ TEST(C, TakesRequestsWhileItRuns) {
   megalith_live_options how = MEGALITH_LIVE_OPTIONS_INIT;
   megalith_live *session = nullptr;
   how.ring = 5;
-  failed(megalith_live_open(kernel, &how, &session, &errors), "`ring` must be a power of two");
+  failed(megalith_live_open(kernel, &how, &session, &errors), "`ring` must be a power of two, found 5");
   EXPECT_EQ(session, nullptr);
   how.size = sizeof how + 8;
   EXPECT_EQ(megalith_live_open(kernel, &how, &session, nullptr), MEGALITH_BAD_ARGUMENT);
@@ -238,7 +232,11 @@ TEST(C, TakesRequestsWhileItRuns) {
   how = MEGALITH_LIVE_OPTIONS_INIT;
   how.places = 3;
   how.max_tokens = 100;
-  how.watchdog_seconds = how.idle_ms = -1; // never
+  how.watchdog = -1;
+  failed(megalith_live_open(kernel, &how, &session, &errors),
+         "`watchdogSeconds` must be from 0 to 1000000000, found -1");
+  how.watchdog = 0;
+  how.idle_ms = -1; // never
   how.trace = 1 << 20;
   ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_live *second = nullptr;
@@ -252,14 +250,14 @@ TEST(C, TakesRequestsWhileItRuns) {
   request.max_new_tokens = 99;
   request.no_eos = 1;
   uint64_t number = 9;
-  failed(megalith_live_submit(session, &request, 0, 0, &number, &errors), "[live-too-long]");
+  failed(megalith_live_submit(session, &request, 0, 0, -1, -1, &number, &errors), "[live-too-long]");
   EXPECT_EQ(number, 9u);
-  EXPECT_EQ(megalith_live_submit(session, &request, 0, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
-  EXPECT_EQ(megalith_live_submit(session, nullptr, 0, 0, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_submit(session, &request, 0, -1, -1, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_live_submit(session, nullptr, 0, 0, -1, -1, &number, nullptr), MEGALITH_BAD_ARGUMENT);
   request.max_new_tokens = 3;
-  ASSERT_EQ(megalith_live_submit(session, &request, 41, 0, &number, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 41, 0, -1, -1, &number, &errors), MEGALITH_OK);
   EXPECT_EQ(number, 0u);
-  ASSERT_EQ(megalith_live_submit(session, &request, 42, INT64_MAX, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 42, INT64_MAX, -1, -1, nullptr, &errors), MEGALITH_OK);
   failed(megalith_live_cancel(session, 2, &errors), "[live-request]");
   EXPECT_EQ(megalith_live_next(session, -1, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
 
@@ -286,12 +284,12 @@ TEST(C, TakesRequestsWhileItRuns) {
   EXPECT_EQ(megalith_live_done(session), 0);
   ASSERT_EQ(megalith_live_cancel(session, 1, &errors), MEGALITH_OK); // it has ended
   request.deadline_ms = 1000000;
-  ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 43, 0, -1, -1, nullptr, &errors), MEGALITH_OK);
   const megalith_live_trace *trace = nullptr;
   failed(megalith_live_take_trace(session, &trace, &errors), "[live-trace]");
   EXPECT_EQ(trace, nullptr);
   ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
-  failed(megalith_live_submit(session, &request, 0, 0, nullptr, &errors), "[live-stopped]");
+  failed(megalith_live_submit(session, &request, 0, 0, -1, -1, nullptr, &errors), "[live-stopped]");
   const megalith_stats *stats = nullptr;
   ASSERT_EQ(megalith_live_stats(session, &stats, &errors), MEGALITH_OK);
   EXPECT_EQ(stats->waiting + stats->running, 0u);
@@ -308,6 +306,10 @@ TEST(C, TakesRequestsWhileItRuns) {
   EXPECT_EQ(stats->ended[0].count, 3);
   ASSERT_EQ(stats->num_metrics, 1u);
   EXPECT_STREQ(stats->metrics[0].name, "tokens_committed");
+  ASSERT_EQ(stats->num_increments, 1u);
+  EXPECT_STREQ(stats->increments[0].name, "tokens_committed");
+  ASSERT_EQ(stats->increments[0].num_times, 32u);
+  EXPECT_EQ(stats->increments[0].times[1], 9);
   EXPECT_EQ(stats->metrics[0].count, 9);
   EXPECT_GT(stats->ticks, 0);
   EXPECT_EQ(stats->launched, 0);
@@ -379,8 +381,7 @@ stages:
   where.device = MEGALITH_REFERENCE;
   megalith_kernel *kernel = nullptr;
   ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_session *session = nullptr;
-  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const megalith_results *results = nullptr;
   const int32_t prompt[] = {73}, two = 2, yes = 1, first[] = {5, 6, 7};
   const float half = 0.5f;
   megalith_input inputs[] = {{"most", &two, nullptr, 1},
@@ -394,17 +395,17 @@ stages:
   request.max_new_tokens = 9;
   request.no_eos = 1;
   const auto refused = [&](const char *why) {
-    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, &errors), MEGALITH_FAILED);
     EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
     megalith_errors_free(errors);
     errors = nullptr;
   };
   refused("input `most` (i32 in 1..9) is missing");
   request.num_inputs = 4;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
   request.inputs = inputs;
   inputs[0].floats = &half;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in both lists";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "in both lists";
   inputs[0].integers = nullptr;
   refused("input `most` must be an integer from 1 to 8, found `0.5`");
   inputs[0] = {"most", first, nullptr, 2};
@@ -412,42 +413,180 @@ stages:
   inputs[0] = {"most", &two, nullptr, 1};
   inputs[1].count = 1;
   inputs[1].integers = nullptr;
-  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
   inputs[1].integers = first;
   inputs[1].count = 3;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   // Others come later: one is taken back at once, one has no time.
-  request.id = "b";
-  request.arrives.tick = 7;
-  request.is_cancelled = 1;
-  request.cancelled.tick = 6;
-  refused(
+  std::vector<megalith_request> requests(3, request);
+  requests[1].id = "b";
+  requests[1].arrives.tick = 7;
+  requests[1].is_cancelled = 1;
+  requests[1].cancelled.tick = 6;
+  requests[2].id = "c";
+  requests[2].deadline_ms = -1;
+  requests[2].arrives.tick = 8;
+  const auto allRefused = [&](const char *why) {
+    EXPECT_EQ(megalith_run(kernel, requests.data(), 3, nullptr, &results, &errors), MEGALITH_FAILED);
+    EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
+    megalith_errors_free(errors);
+    errors = nullptr;
+  };
+  allRefused(
       "it is cancelled at tick 6, and arrives at tick 7; a request is cancelled when it has arrived [request-time]");
-  request.cancelled.tick = 7;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  request.id = "c";
-  request.is_cancelled = 0;
-  request.deadline_ms = -1;
-  refused("`deadline_ms` must be 0 (none) or above, found -1");
-  request.deadline_ms = 0;
-  request.arrives.tick = 6;
-  refused("it arrives at tick 6, before request `b` (at tick 7)");
-  request.arrives.tick = 8;
-  request.deadline_ms = 1000;
-  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  ASSERT_EQ(megalith_session_run(session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_result result;
-  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
-  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), (std::vector<int32_t>{5, 6, 1}));
-  ASSERT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.finish, "cancelled");
-  EXPECT_STREQ(result.state, "FAILED");
-  EXPECT_STREQ(result.fault, "");
-  ASSERT_EQ(megalith_session_result(session, 2, &result, &errors), MEGALITH_OK);
-  EXPECT_STREQ(result.finish, "state");
-  megalith_session_free(session);
+  requests[1].cancelled.tick = 7;
+  allRefused("`deadline_ms` must be 0 (none) or above, found -1");
+  requests[2].deadline_ms = 1000;
+  requests[2].arrives.tick = 6;
+  allRefused("it arrives at tick 6, before request `b` (at tick 7)");
+  requests[2].arrives.tick = 8;
+  ASSERT_EQ(megalith_run(kernel, requests.data(), 3, nullptr, &results, &errors), MEGALITH_OK)
+      << megalith_errors_text(errors);
+  const megalith_result *ended = results->requests;
+  EXPECT_EQ(std::vector<int32_t>(ended->tokens, ended->tokens + ended->num_tokens), (std::vector<int32_t>{5, 6, 1}));
+  EXPECT_STREQ(ended[1].finish, "cancelled");
+  EXPECT_STREQ(ended[1].state, "FAILED");
+  EXPECT_STREQ(ended[1].fault, "");
+  EXPECT_STREQ(ended[2].finish, "state");
+  megalith_results_free(results);
   megalith_kernel_free(kernel);
   megalith_program_free(program);
+}
+
+/// A kernel on the reference executor of a pipeline of ours, with the demo model.
+megalith_kernel *loaded(const char *pipeline) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  const std::string file = std::string(MEGALITH_SOURCE_DIR "/pipelines/") + pipeline;
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = file.c_str();
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  EXPECT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_program_free(program);
+  return kernel;
+}
+
+/// What a struct of C stands for where the program sets nothing is what C++ has.
+TEST(C, HasTheDefaultsOfCxx) {
+  const auto plain = [](const auto &value) { return value; };
+  const auto text = [](const char *value) { return std::string(value ? value : ""); };
+  const megalith_run_options run = MEGALITH_RUN_OPTIONS_INIT;
+  const megalith::RunOptions cxxRun;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) EXPECT_EQ(plain(cxxRun.Name), run.Snake) << #Snake;
+#define FLAG(Name, Snake, Text) EXPECT_EQ(cxxRun.Name, run.Snake != 0) << #Snake;
+#define TEXT(Name, Snake, Text) EXPECT_EQ(cxxRun.Name, text(run.Snake)) << #Snake;
+#include "megalith/RunOptions.def"
+  const megalith_live_options live = MEGALITH_LIVE_OPTIONS_INIT;
+  const megalith::LiveOptions cxxLive;
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) EXPECT_EQ(plain(cxxLive.Name), live.Snake) << #Snake;
+#include "megalith/LiveOptions.def"
+  const megalith_request request = MEGALITH_REQUEST_INIT;
+  const megalith::Request cxxRequest;
+#define REQUEST(Type, Name, Snake, Default, Text)                                                                      \
+  static_assert(std::is_same_v<decltype(cxxRequest.Name), Type>);                                                      \
+  EXPECT_TRUE(cxxRequest.Name == Default && request.Snake == Default) << #Snake;
+#define SAMPLING(Type, Name, Snake, Default, Text)                                                                     \
+  static_assert(std::is_same_v<decltype(cxxRequest.sampling.Name), Type>);                                             \
+  EXPECT_TRUE(cxxRequest.sampling.Name == Default && request.sampling.Snake == Default) << #Snake;
+#include "megalith/Request.def"
+  EXPECT_EQ(run.watchdog, 10);
+  EXPECT_EQ(live.watchdog, 10);
+}
+
+TEST(C, GivesAllThatARunGives) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 4;
+  request.no_eos = 1;
+  megalith_run_options how = MEGALITH_RUN_OPTIONS_INIT;
+  how.logits = how.gauges = 1;
+  how.repeat = 2;
+  struct Told {
+    int asked = 0, progress = 0;
+  } told;
+  how.user = &told;
+  how.progress = [](void *user, const char *) { ++static_cast<Told *>(user)->progress; };
+  how.interrupted = [](void *user) -> int { return ++static_cast<Told *>(user)->asked > 100; };
+  const megalith_results *results = nullptr;
+  megalith_errors *errors = nullptr;
+  how.watchdog = -1;
+  EXPECT_EQ(megalith_run(kernel, &request, 1, &how, &results, &errors), MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("found -1 [run-options]"), std::string::npos);
+  megalith_errors_free(errors);
+  how.watchdog = 0;
+  ASSERT_EQ(megalith_run(kernel, &request, 1, &how, &results, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const megalith_result &result = results->requests[0];
+  EXPECT_EQ(result.num_logits, 4u * 260);
+  EXPECT_EQ(std::max_element(result.logits, result.logits + 260) - result.logits, result.tokens[0]) << "it is greedy";
+  EXPECT_EQ(result.num_appends, 4u);
+  EXPECT_EQ(result.appends[3].tokens, 1);
+  EXPECT_EQ(result.admitted, 0);
+  ASSERT_EQ(results->num_metrics, 1u);
+  EXPECT_STREQ(results->metrics[0].name, "tokens_committed");
+  EXPECT_EQ(results->interrupted, 0);
+  EXPECT_TRUE(told.asked > 0 && told.progress > 0);
+  megalith_results_free(results);
+  told.asked = 99; // at once
+  ASSERT_EQ(megalith_run(kernel, &request, 1, &how, &results, nullptr), MEGALITH_OK);
+  EXPECT_EQ(results->interrupted, 1);
+  EXPECT_STREQ(results->requests[0].finish, "limit");
+  megalith_results_free(results);
+  megalith_kernel_free(kernel);
+}
+
+TEST(C, TellsLogprobs) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  megalith_live_options how = MEGALITH_LIVE_OPTIONS_INIT;
+  how.logit_lines = 20;
+  megalith_live *session = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_live_open(kernel, &how, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_free(kernel);
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 4;
+  request.no_eos = 1;
+  EXPECT_EQ(megalith_live_submit(session, &request, 0, 0, 21, -1, nullptr, &errors), MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("[live-logprobs]"), std::string::npos);
+  megalith_errors_free(errors);
+  ASSERT_EQ(megalith_live_submit(session, &request, 0, 0, 2, 0, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_submit(session, &request, 1, 0, -1, -1, nullptr, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_live_stop(session, 0, &errors), MEGALITH_OK);
+  size_t tokens = 0, ofPrompt = 0;
+  while (!megalith_live_done(session)) {
+    const megalith_live_event *event = nullptr;
+    ASSERT_EQ(megalith_live_next(session, 0, &event, &errors), MEGALITH_OK);
+    ASSERT_NE(event, nullptr);
+    EXPECT_EQ(event->num_logprobs, event->user == 0 ? event->num_tokens : 0);
+    for (size_t i = 0; i < event->num_logprobs; ++i, ++tokens) {
+      const megalith_logprob &told = event->logprobs[i];
+      EXPECT_EQ(told.rank, 1) << "it is greedy";
+      ASSERT_EQ(told.num_likeliest, 2u);
+      EXPECT_EQ(told.likeliest[0].token, event->tokens[i]);
+      EXPECT_EQ(told.likeliest[0].logprob, told.logprob);
+      EXPECT_LT(told.likeliest[1].logprob, told.logprob);
+    }
+    for (size_t i = 0; i < event->num_prompt_logprobs; ++i, ++ofPrompt) {
+      EXPECT_EQ(event->prompt_logprobs[i].rank > 0, i > 0) << "nothing predicts the first one";
+      EXPECT_EQ(event->prompt_logprobs[i].num_likeliest, 0u);
+    }
+    EXPECT_EQ(event->device_ns, 0u);
+    megalith_live_event_free(event);
+  }
+  EXPECT_EQ(tokens, 4u);
+  EXPECT_EQ(ofPrompt, 3u);
+  megalith_live_free(session);
 }
 
 } // namespace

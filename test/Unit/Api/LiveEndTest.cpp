@@ -138,10 +138,8 @@ TEST(Live, EndsWithItsObject) {
     Heard heard;
     listenForTokens(other, heard, 0);
     auto second = LiveSession::open(kernel);
-    EXPECT_REFUSED(second, "the kernel runs another session");
-    auto run = Session::open(kernel);
-    ASSERT_TRUE(run);
-    EXPECT_REFUSED(run->run(), "[kernel-busy]");
+    EXPECT_REFUSED(second, "the kernel is busy with another run or session");
+    EXPECT_REFUSED(kernel.run({}), "[kernel-busy]");
   }
   LiveSession session = opened(kernel);
   EXPECT_TRUE(session.stop());

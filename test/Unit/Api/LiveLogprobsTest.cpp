@@ -54,11 +54,7 @@ TEST_P(LiveLogprobs, AreThoseOfTheLogitsOfARun) {
       r.sampling.temperature = static_cast<float>(i % 3);
     requests.push_back(r);
   }
-  auto run = Session::open(kernel, {.seed = 9, .logits = true});
-  ASSERT_TRUE(run) << run.errors().text();
-  for (const Request &r : requests)
-    ASSERT_TRUE(run->submit(r));
-  auto results = run->run();
+  auto results = kernel.run(requests, {.seed = 9, .logits = true});
   ASSERT_TRUE(results) << results.errors().text();
   // Where rows may be a tree, drafts need some, too.
   LiveSession session =
@@ -149,15 +145,13 @@ TEST_P(PromptLogprobs, AreThoseOfShorterPrompts) {
   const Kernel kernel = narrow(pipeline, device);
   const Heard heard = hearPrompts(kernel);
   expectAsAsked(heard);
-  auto run = Session::open(kernel, {.logits = true});
-  ASSERT_TRUE(run) << run.errors().text();
+  std::vector<Request> each;
   const std::vector<int64_t> lengths = {1, 9, 15, 16, 17, 18};
   for (int64_t length : lengths) {
-    Request shorter = request(1, prompt(length));
-    shorter.id = RequestId::ofInteger(std::to_string(length));
-    ASSERT_TRUE(run->submit(shorter));
+    each.push_back(request(1, prompt(length)));
+    each.back().id = RequestId::ofInteger(std::to_string(length));
   }
-  auto results = run->run();
+  auto results = kernel.run(each, {.logits = true});
   ASSERT_TRUE(results) << results.errors().text();
   for (size_t i = 0; i < ofPrompts.size(); ++i)
     for (size_t k = 0; k < lengths.size(); ++k)

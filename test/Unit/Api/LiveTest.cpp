@@ -48,12 +48,9 @@ TEST(Live, TellsTokensAsTheyAreMade) {
   EXPECT_TRUE(session.stop());
   EXPECT_TRUE(session.done());
   // As a run has it.
-  auto run = Session::open(kernel);
-  ASSERT_TRUE(run) << run.errors().text();
   Request same = request(200);
   same.id = "a";
-  ASSERT_TRUE(run->submit(same));
-  auto results = run->run();
+  auto results = kernel.run({same});
   ASSERT_TRUE(results) << results.errors().text();
   EXPECT_EQ(results->requests[0].tokens, tokens);
 }
@@ -76,11 +73,7 @@ TEST(Live, TokensAreThoseOfARunWhateverComesWhen) {
     r.priority = i % 3;
     requests.push_back(r);
   }
-  auto run = Session::open(kernel, {.seed = 9});
-  ASSERT_TRUE(run) << run.errors().text();
-  for (const Request &r : requests)
-    ASSERT_TRUE(run->submit(r));
-  auto results = run->run();
+  auto results = kernel.run(requests, {.seed = 9});
   ASSERT_TRUE(results) << results.errors().text();
   // Three threads hand over a third each, in an order of their own.
   LiveSession session = opened(kernel, {.places = 5, .seed = 9});
@@ -309,10 +302,8 @@ TEST(Live, TellsWhyItFailed) {
   EXPECT_TRUE(session.done());
   EXPECT_REFUSED(session.submit(request(1)), "[input-changed]");
   EXPECT_REFUSED(session.stop(), "[input-changed]");
-  EXPECT_TRUE(session.cancel(0)); // known, and over
-  auto next = Session::open(kernel);
-  ASSERT_TRUE(next);
-  EXPECT_REFUSED(next->run(), "[input-changed]"); // the kernel is free
+  EXPECT_TRUE(session.cancel(0));                    // known, and over
+  EXPECT_REFUSED(kernel.run({}), "[input-changed]"); // the kernel is free
 }
 
 } // namespace live_testing

@@ -38,18 +38,12 @@ static std::string replayed(const Program &program, const Kernel &kernel, const 
   auto requests = program.parseRequests(of.requests, "R.jsonl");
   if (!requests)
     return requests.errors().text();
-  auto session = Session::open(
-      kernel, {.seed = seed, .replay = of.trace, .replayName = "T.jsonl", .replayEpsilon = 0, .replayError = 0});
-  if (!session)
-    return session.errors().text();
-  for (const Request &r : *requests)
-    if (auto number = session->submit(r); !number)
-      return number.errors().text();
-  auto results = session->run();
+  auto results = kernel.run(
+      *requests, {.seed = seed, .replay = of.trace, .replayName = "T.jsonl", .replayEpsilon = 0, .replayError = 0});
   if (!results)
     return results.errors().text();
-  for (size_t i = 0; i < results->requests.size(); ++i)
-    EXPECT_FALSE(results->requests[i].finish == "limit" && session->explain(*results, i));
+  for (const RequestResult &result : results->requests)
+    EXPECT_FALSE(result.finish == "limit" && result.error);
   return results->messages.text();
 }
 
@@ -211,10 +205,12 @@ TEST(LiveTrace, HasTheRequestsThatArrived) {
 TEST(LiveTrace, IsRefusedWhereThereIsNone) {
   const Program program = serving();
   const Kernel kernel = loaded(program);
-  for (const size_t wrong : {size_t(4095), (size_t(1) << 34) + 1}) {
+  for (const auto &[wrong, why] :
+       {std::pair(size_t(4095), "`trace` must be 0 (none) or at least 4096 bytes, found 4095"),
+        std::pair((size_t(1) << 34) + 1, "`trace` must be from 0 to 17179869184, found 17179869185")}) {
     auto refused = LiveSession::open(kernel, {.trace = wrong});
     ASSERT_FALSE(refused);
-    EXPECT_FOUND(refused.errors().text(), "`trace` must be 0 (none) or from 4096 to 17179869184 bytes, found ");
+    EXPECT_FOUND(refused.errors().text(), why);
   }
   {
     LiveSession session = opened(kernel);

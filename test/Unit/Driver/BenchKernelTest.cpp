@@ -1,6 +1,7 @@
 // The kernels of `megalith bench`, on the CPU executor with every access checked.
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
+#include "test/Unit/Checkpoint/TempDir.h"
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +22,7 @@ protected:
     return kernel ? kernel->path : "";
   }
 
+  TempDir dir;
   SourceFiles sources;
   Diagnostics diags{sources};
 };
@@ -113,9 +115,9 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   for (const auto &r : first->requests)
     EXPECT_EQ(r.finish, "length") << r.fault;
   // Rows that were fed: of c, 9 tokens behind the 20 in place, then the last and one more.
-  EXPECT_EQ(first->counts[0].rows, 3);
-  EXPECT_EQ(first->counts[1].rows, 3);
-  EXPECT_EQ(first->counts[2].rows, 9 + 2);
+  EXPECT_EQ(first->requests[0].rows, 3);
+  EXPECT_EQ(first->requests[1].rows, 3);
+  EXPECT_EQ(first->requests[2].rows, 9 + 2);
 
   const auto &ticks = first->tickRecords;
   ASSERT_EQ(static_cast<int64_t>(ticks.size()), first->ticks + 1);

@@ -426,8 +426,8 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   EXPECT_EQ(out->requests[1].tokens, (std::vector<int32_t>{31, 32}));
   EXPECT_EQ(out->requests[1].finish, "limit");
   EXPECT_EQ(out->requests[1].state, "RUN");
-  EXPECT_EQ(out->counts[0].passes, 3);
-  EXPECT_EQ(out->counts[0].rows, 5);
+  EXPECT_EQ(out->requests[0].passes, 3);
+  EXPECT_EQ(out->requests[0].rows, 5);
   ASSERT_EQ(out->logits[0].size(), 10u);
   ASSERT_EQ(out->logits[1].size(), 10u);
   EXPECT_EQ(out->logits[1][0], 20.0f);

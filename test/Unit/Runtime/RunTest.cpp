@@ -8,7 +8,7 @@ namespace {
 
 RunOutcome sample() {
   RunOutcome run;
-  run.requests = {{"a", {1, 2}, "length", "DONE", {}, "", "", ""}, {"b", {3}, "stop", "DONE", {}, "", "", ""}};
+  run.requests = {{{"length", "DONE"}, "a", {1, 2}}, {{"stop", "DONE"}, "b", {3}}};
   run.logits = {{1, NAN}, {0}};
   run.trace.ticks.resize(2);
   run.trace.ticks[0].tick = 4;
