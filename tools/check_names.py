@@ -192,7 +192,8 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        for path in [file for part in ("device", "device/cpu", "include/megalith/Contract") for file in (ROOT / part).glob("*")]:
+        shared = [ROOT / "include/megalith/Limits.h", *(ROOT / "include/megalith/Contract").glob("*")]
+        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
         shutil.copy(ROOT / "device/cpu/Primitives.cuh", headers / "Primitives.cuh")

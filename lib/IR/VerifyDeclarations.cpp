@@ -58,7 +58,7 @@ bool Verifier::checkDeclaration(const Operation &op) {
         return false;
     return true;
   case Op::Pool:
-    return (op.get<attr::pages>() <= (int64_t(1) << 30) / op.get<attr::page_tokens>() ||
+    return (op.get<attr::pages>() <= limits::positions / op.get<attr::page_tokens>() ||
             fail(op, "a pool has 2^30 positions at most")) &&
            (!op.has<attr::reserve>() || op.get<attr::on_full>() == OnFull::Wait ||
             fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
