@@ -26,7 +26,7 @@ class Verdict:
 
 
 def rows(model, prompt, tokens):
-    """The logits behind each of `tokens`, teacher-forced, in f32: [len(tokens), vocab]."""
+    """The logits after each of `tokens`, teacher-forced, in f32: [len(tokens), vocab]."""
     ids = torch.tensor([prompt + tokens[:-1]], device=model.device)
     return model(input_ids=ids, use_cache=False, logits_to_keep=len(tokens)).logits[0].float()
 
@@ -43,7 +43,7 @@ def judge(exact, rounded, tokens):
 
 
 def check(model, config, context, tokens):
-    """Verdict on `tokens`, which megalith generated behind its prompt of `context` tokens.
+    """Verdict on `tokens`, which megalith generated after its prompt of `context` tokens.
     `model` is the one in bf16."""
     prompt = megalith.prompt(context, config["vocab_size"])
     model.set_attn_implementation("sdpa")

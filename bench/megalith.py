@@ -39,7 +39,7 @@ def prefill_options(config, length):
 
 
 def prefill_ms(found):
-    """From the begin of the kernel to the first token: less the steps behind it."""
+    """From the begin of the kernel to the first token: less the steps after it."""
     return found["kernel_ms"] - (PREFILL_TOKENS - 1) * found["ms"]
 
 

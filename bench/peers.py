@@ -93,7 +93,7 @@ def synchronize(device):
 
 @contextlib.contextmanager
 def stopwatch(device):
-    """Gives a list that holds the ms of the block behind it: by CUDA events on a GPU."""
+    """Gives a list that holds the ms of the block after it: by CUDA events on a GPU."""
     elapsed = []
     if torch.device(device).type == "cuda":
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -33,7 +33,7 @@ struct RequestHeader {
   signed char eosSeen;      ///< 1: an EOS was appended, or the last token of a stop sequence
   signed char served;       ///< 1 between the pass and its after part
   signed char stateBefore;  ///< at the start of the tick; the device sets it
-  signed char stopCount;    ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
+  signed char stopCount;    ///< stop sequences. They come after the EOS tokens, each after the number of its tokens
   int eosBegin, eosCount;   ///< range of LaunchParams::eos
   int waitingSite;          ///< call site it waits at; -1: none
   int waitingSince;         ///< tick of the issue
@@ -119,7 +119,7 @@ struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
   unsigned arrivals;    ///< of all CTAs at the ends of passes
-  unsigned renewPasses; ///< a launch ends behind so many, so that no number that words are tagged with comes again;
+  unsigned renewPasses; ///< a launch ends after so many, so that no number that words are tagged with comes again;
                         ///< 0: never
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
@@ -132,7 +132,7 @@ struct Corruption {
   int tick, request, offset, value;
 };
 
-/// For measurements: what stood when a tick began. One more stands behind the last tick.
+/// For measurements: what stood when a tick began. One more comes after the last tick.
 struct TickRecord {
   unsigned long long begin; ///< nanoseconds of a clock that all CTAs share
   int open;                 ///< requests that have not ended
@@ -217,7 +217,7 @@ struct RingPlaces {
   int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
 };
 /// The host's side of a run. The Arrival of each entry of the table follows, then clockTicks numbers. The host of a
-/// batch has put in all its orders before the launch; they stand behind these, `orders` bytes from here. That of a live
+/// batch has put in all its orders before the launch; they come after these, `orders` bytes from here. That of a live
 /// session goes on: see HostRings.
 struct alignas(16) HostSide : RingPlaces {
   char *rings;            ///< HostRings, in memory of the host; null of a batch
@@ -237,7 +237,7 @@ struct alignas(16) HostSide : RingPlaces {
   // Of a live session.
   unsigned newsPut;           ///< so far
   unsigned newsRead;          ///< as control last saw it
-  int behind;                 ///< 1: the ring had no room for all news
+  int newsPending;            ///< 1: the ring had no room for all news
   int rests;                  ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
   unsigned launches;          ///< HostRings::launchesEnded
   long long idleNs;           ///< below 0: it never rests
@@ -256,11 +256,11 @@ constexpr long long kNoDeadline = 0x7fffffffffffffff;
 //   inputWords x int   of LaunchParams::inputs
 //   tokenWords x int   of LaunchParams::tokens: the prompt; control adds what it tells of
 //
-// Behind the mailboxes stand the lines of LaunchParams::logits, if the session has any. A request that asks for
-// logprobs has as many as it may generate tokens, and where rows may be a tree those of its drafts behind them. If it
+// After the mailboxes stand the lines of LaunchParams::logits, if the session has any. A request that asks for
+// logprobs has as many as it may generate tokens, and where rows may be a tree those of its drafts after them. If it
 // asks for those of its prompt, lines for all tokens of the prompt but the first stand in front of them. The
 // word of a line in the marks is 1 where a row that predicted this token has written it. Marks are control's while the
-// request goes on. Neither changes behind the news of the token; of the prompt's behind the first news that the first
+// request goes on. Neither changes after the news of the token; of the prompt's after the first news that the first
 // model has K and V of all its tokens but the last.
 //
 // Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
@@ -290,7 +290,7 @@ struct alignas(16) News {
   int fed;            ///< tokens that the first model has K and V of
   int unused;
 };
-/// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. Behind it
+/// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. After it
 /// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the
 /// first model; per metric two words; per metric those of its increments.
 struct LiveState {
@@ -338,7 +338,7 @@ constexpr int kIncrements = 32;
 /// a kernel takes the first bytes of that.
 template <int Models> struct LaunchParamsOf {
   int numRequests;
-  int increments; ///< 0, or of a live session: so many metrics there are, and behind them stand [metrics][kIncrements]
+  int increments; ///< 0, or of a live session: so many metrics there are, and after them stand [metrics][kIncrements]
                   ///< numbers: how often something added 0, 1, ... to one; the last of them: that or more
   // requests
   char *requests;    ///< RequestHeader and fields, manifest's requestBytes apart
@@ -350,7 +350,7 @@ template <int Models> struct LaunchParamsOf {
   HostSide *host;  ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
-  char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot
+  char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; after them control's CallAsks of each slot
   unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
   char *looks;              ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
                             ///< sums of looks at them

@@ -67,7 +67,7 @@ template <class Order, class Control, class Stage>
 __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Stage stage) {
   const abi::LaunchParams &p = c.params();
   using Place = PlaceInOrder<Order::keys>;
-  Place next; // requests that are not behind it have been looked at
+  Place next; // requests that are not after it have been looked at
   for (int looked = 0; c.freeSlots > 0 && looked < limit; ++looked) {
     Place first = Place::last();
 #pragma unroll 1

@@ -48,13 +48,13 @@ template <class Kept> struct Answers : Looks<Kept> {
       return one.key;
     });
   }
-  /// Whether the ask is a draw from what another row leaves: that of the ask behind it. At a temperature of 0 the other
+  /// Whether the ask is a draw from what another row leaves: that of the ask after it. At a temperature of 0 the other
   /// row says nothing: the best token comes.
   __device__ __forceinline__ static bool takesAway(const AskState &s) {
     return Kept::ofRequests && s.ask.reducer == (int)ReducerKind::Sample && s.ask.part != 0 && !isGreedy(s);
   }
   /// Of such a draw, when all sums are known: the keys of max(0, p - q), and for the case that nothing is left those of
-  /// p, which stand in the list of the ask behind it.
+  /// p, which stand in the list of the ask after it.
   __device__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
     const AskState &s = asks[i], &other = asks[i + 1];
     if (s.look == LookFor::Done) // a NaN
@@ -342,7 +342,7 @@ __device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Row
   }
 }
 
-/// CTA 0, all consumers, behind the end of the pass: the last asks' answers. A barrier of the CTA follows.
+/// CTA 0, all consumers, after the end of the pass: the last asks' answers. A barrier of the CTA follows.
 template <int Rows, int Results, class Kept>
 __device__ __noinline__ void finishAsks(GridEdges &grid, int edge, const PassDraws<Rows, Results> &draws, Kept kept,
                                         float *scratch) {

@@ -75,7 +75,7 @@ template <int Asks> struct alignas(16) CallAsks {
   alignas(16) CallAsk asks[Asks];
 };
 
-/// LaunchParams::asks, and what is control's there: behind the asks of a pass those of each slot, then the tokens whose
+/// LaunchParams::asks, and what is control's there: after the asks of a pass those of each slot, then the tokens whose
 /// probability they ask for.
 template <class Config> struct AskMemory {
   static constexpr long long rows = Config::rowsPerPass, asks = Config::asks, results = resultsOf<Config>();

@@ -569,7 +569,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 /// For each row and query head: store(row, column, two values) with an even column in
 /// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
 /// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
-/// words. `edge`: behind this phase. `Rows` 1: no slot has two rows in the pass. `own`: OwnRows, or MadeRows.
+/// words. `edge`: after this phase. `Rows` 1: no slot has two rows in the pass. `own`: OwnRows, or MadeRows.
 template <class A, int Rows, class C, class Own, class Query, class Out>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
                                        C consumer, Own own, Query query, Out out) {

@@ -102,7 +102,7 @@ __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)bl
 template <class A> struct RoundCursor : AttentionUnit {
   using S = AttentionShape<A>;
   int window; ///< of the layer
-  int begin;  ///< of the rounds of the unit that was dealt: the layer's window may begin behind it
+  int begin;  ///< of the rounds of the unit that was dealt: the layer's window may begin after it
 
   /// At the CTA's first unit.
   __device__ __forceinline__ explicit RoundCursor(const PassShared &pass, int window)
@@ -117,7 +117,7 @@ template <class A> struct RoundCursor : AttentionUnit {
     this->group = group;
     seek(pass);
   }
-  /// To the unit `unit`, or the first behind it of which the layer sees something; behind the last it becomes -1.
+  /// To the unit `unit`, or the first after it of which the layer sees something; after the last it becomes -1.
   __device__ __forceinline__ void seek(const PassShared &pass) {
     find(pass);
     if constexpr (S::windowed)

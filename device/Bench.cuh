@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 /// Reads `chunks` chunks of 16 KB, `passes` times: how fast a kernel of one CTA per SM can
 /// read. `stages` chunks of each CTA are on their way at a time, in shared memory with a
-/// barrier each behind it. `sum` grows by the first word of each chunk read (below sm_90: by
+/// barrier each after it. `sum` grows by the first word of each chunk read (below sm_90: by
 /// every word).
 extern "C" __global__ void __launch_bounds__(256, 1)
     megalith_read(const char *source, unsigned chunks, unsigned passes, unsigned stages, unsigned *sum) {

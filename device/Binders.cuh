@@ -34,7 +34,7 @@ struct Binders : StageFunctions {
     return ItemOf<View>{};
   }
 
-  /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises behind the
+  /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises after the
   /// first failure does not count.
   template <class Test> __device__ int prefixWhile(int count, Test test) {
 #pragma unroll 1
@@ -91,7 +91,7 @@ struct Binders : StageFunctions {
     return countIf(lengthOf(low, high), from(low, test));
   }
 
-  /// The first i in [low, high) for which test(i) holds; -1: none. A fault behind it does not count.
+  /// The first i in [low, high) for which test(i) holds; -1: none. A fault after it does not count.
   template <class Test> __device__ int find(int low, int high, Test test) {
     const int before = prefixWhile(low, high, negated(test));
     return before < lengthOf(low, high) ? low + before : -1;
@@ -193,7 +193,7 @@ struct Binders : StageFunctions {
   }
 
   /// The `k` values of i in [low, high) with the greatest function(i), the greatest first, of equal ones the lower i
-  /// first. `Range` bounds the range, `Capacity` the result. Keys stand behind it.
+  /// first. `Range` bounds the range, `Capacity` the result. Keys come after it.
   template <int Range, int Capacity, class Function>
   __device__ Items<int> top(int *words, int low, int high, int k, Function function, int line = __builtin_LINE()) {
     const int count = roomFor<Range>(low, high, line);
@@ -218,7 +218,7 @@ struct Binders : StageFunctions {
     const auto parents = asView(parentsOf);
     const auto best = asView(choices);
     const int count = min(Capacity, min(rows.size(), min(parents.size(), best.size())));
-    u64 longest = 0; // length, then the row from behind
+    u64 longest = 0; // length, then the row from after
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       int at = i, length = 1;
@@ -423,7 +423,7 @@ struct Binders : StageFunctions {
     return {words, reinterpret_cast<const WordOf<T> *>(words + Rows), Columns, count};
   }
 
-  /// Writes the rank of each number to `keys`, which then stands behind them.
+  /// Writes the rank of each number to `keys`, which then comes after them.
   template <bool Descending, class Function>
   __device__ void storeKeys(int *&keys, int low, int count, const Function &function) {
     __syncwarp();
@@ -436,7 +436,7 @@ struct Binders : StageFunctions {
     __syncwarp();
     keys += count;
   }
-  /// The first `kept` of the numbers low + i in the order of their keys; `more` further keys stand behind the first.
+  /// The first `kept` of the numbers low + i in the order of their keys; `more` further keys come after the first.
   __device__ static Items<int> arrange(int *words, const int *keys, int more, int low, int count, int kept) {
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {

@@ -73,7 +73,7 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 }
 
 /// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
-/// call finds no page, the calls behind it can have its rows. Returns the number of calls served. One thread.
+/// call finds no page, the calls after it can have its rows. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
@@ -97,7 +97,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       continue;
     }
     if (Pool::reserves) {
-      // Promised pages are there. Beyond its promise no call takes a page behind a call that waits for pages.
+      // Promised pages are there. Beyond its promise no call takes a page after a call that waits for pages.
       const int beyond = max(0, needs - pool.promiseLeft(s));
       if (beyond > 0 && (blocked || beyond > unpromised)) {
         blocked = true;
@@ -144,7 +144,7 @@ template <class Control, class Pool> __device__ __noinline__ int serveSome(Contr
   return __shfl_sync(~0u, served, 0);
 }
 
-/// Flags of a pass of this model. The pass behind it will be of the model that followed the last time. One thread.
+/// Flags of a pass of this model. The pass after it will be of the model that followed the last time. One thread.
 template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, int model) {
   if constexpr (abi::kModels == 1)
     return 0;

@@ -144,7 +144,7 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
   /// the position that the logits predict. Rejected drafts write lines of positions that are fed again later. With
   /// `replay` a line belongs to the row, the `number`th of the run. Of several models without it: those of the first.
   /// Where rows may be a tree, several drafts may predict the same position. So their lines are those of their places,
-  /// behind all others, until keepLogits(). Of a live session those that the host was told of stay as they are.
+  /// after all others, until keepLogits(). Of a live session those that the host was told of stay as they are.
   template <class Pool>
   __device__ __noinline__ int logitsLine(const Pool &pool, int slot, const Row &row, long long number) {
     const abi::LaunchParams &p = params();

@@ -135,7 +135,7 @@ template <class Control> __device__ bool plainRow(Control &c, int slot, int row,
   if (p.trace) {
     const int words = c.plain[slot] - 1;
     p.reduced[number * Memory::reducedWords] = words;
-    if (words > 0) // else rows may have no word behind that
+    if (words > 0) // else rows may have no word after that
       p.reduced[number * Memory::reducedWords + 1] = ~0u;
   }
   return CallAsk::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
@@ -266,7 +266,7 @@ template <class Pool, class Control> __device__ bool formPass(Control &c, int nu
   fillRows(c, c.template poolOf<Pool>());
   tellRowAsks(c);
   if (threadIdx.x == 0)
-    c.behind = number;
+    c.after = number;
   return c.numRows > 0;
 }
 
@@ -298,7 +298,7 @@ template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, 
   return nan;
 }
 
-/// With drafts of the host, the models behind the first one guess these: the tokens that the call's rows gave are
+/// With drafts of the host, the models after the first one guess these: the tokens that the call's rows gave are
 /// replaced, when their pass has run. Of several tokens of a row the first one is. The request's warp.
 template <class Control> __device__ __noinline__ void putDrafts(Control &c, int number, int slot, int promptLen) {
   const abi::LaunchParams &p = c.params();
@@ -346,7 +346,7 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
   __syncwarp();
 }
 
-/// Notes that the model has run on the call's rows. The stage's code behind the call follows.
+/// Notes that the model has run on the call's rows. The stage's code after the call follows.
 template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
   if (Control::loops ? r.served != 1 : !r.served)

@@ -241,7 +241,7 @@ template <class Control> __device__ void beginTick(Control &c) {
       sampleHost(c);
     if (p.numCorruptions > 0 && !full)
       applyCorruptions(c);
-    if (!full || c.openRequests == 0) // else the next launch does, behind what the host wants
+    if (!full || c.openRequests == 0) // else the next launch does, after what the host wants
       reclaim(c);
     __syncwarp(); // all lanes have read of the pass what the end of a launch changes
     c.pools.each([&](auto &pool) {
@@ -467,7 +467,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   __syncwarp();
 }
 
-/// Of several passes: behind one that has run, before its rows are those of another one. All consumer threads.
+/// Of several passes: after one that has run, before its rows are those of another one. All consumer threads.
 template <class Control> __device__ __forceinline__ void countPass(Control &c) {
   static_assert(Control::several);
   const abi::LaunchParams &p = c.params();

@@ -103,7 +103,7 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
       }
     }
     const int place = first + i, visible = mine ? hangs.visible(i, position) : 0;
-    // It sees no row behind those of its call.
+    // It sees no row after those of its call.
     const int most = position - i + count;
     if (const u32 bad = __ballot_sync(~0u, mine && (visible < 1 || visible > most))) {
       t.raiseRange(line, __shfl_sync(~0u, visible, __ffs(bad) - 1), __shfl_sync(~0u, most, __ffs(bad) - 1));
@@ -145,7 +145,7 @@ template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long
     lineMark(p, to) = lineMark(p, from);
   __syncwarp();
 }
-/// For the caller's dump: drafts up to position `kept` are kept, and their logits are those behind their positions.
+/// For the caller's dump: drafts up to position `kept` are kept, and their logits are those after their positions.
 template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool &pool, int kept) {
   if (!t.p.logits || t.p.replay || Pool::model != 0)
     return;
@@ -199,7 +199,7 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
   __threadfence();
 }
 
-/// Moves the rows path[0] to path[count - 1] of the run to the first places behind the valid ones. They should be a
+/// Moves the rows path[0] to path[count - 1] of the run to the first places after the valid ones. They should be a
 /// path, on which rows ascend: so what is written was read. The whole warp.
 template <class Turn, class Pool, class View>
 __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int line) {

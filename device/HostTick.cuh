@@ -31,7 +31,7 @@ __device__ __forceinline__ u32 ordersPut(const abi::HostSide &h, bool heard) {
     return h.ordersHeard;
   abi::HostRings &rings = ringsOf(h);
   u32 put = heard ? h.ordersHeard : hearWord(&rings.ordersPut);
-  // Mostly there is nothing. Only who takes something has to see what stands behind the word.
+  // Mostly there is nothing. Only who takes something has to see what comes after the word.
   if (put != h.ordersTaken)
     put = loadSystem(&rings.ordersPut);
   return put;
@@ -43,8 +43,8 @@ template <class Control> __device__ __forceinline__ void hearStops(const Control
   // A word of the host's memory takes a while to come. While requests go on, there is no hurry.
   if (c.openRequests == 0 || c.tick % kStopsEvery == 0)
     h.stops = int(loadSystem(&rings.stops));
-  // The host puts no order in behind its word to stop, so that there is none where others were counted before it.
-  h.coming = !(h.stops == int(abi::kStopsDrained) && h.ordersTaken == loadSystem(&rings.ordersPut) && !h.behind);
+  // The host puts no order in after its word to stop, so that there is none where others were counted before it.
+  h.coming = !(h.stops == int(abi::kStopsDrained) && h.ordersTaken == loadSystem(&rings.ordersPut) && !h.newsPending);
 }
 
 /// Takes the orders that are due. The warp.
@@ -56,7 +56,7 @@ template <class Control> __device__ void takeOrders(Control &c, bool heard) {
     put = isPastLast(c) ? h.ordersTaken : ordersPut(h, heard);
     h.nowMs = millisecondsOfRun(c.params(), c.tick);
   }
-  put = __shfl_sync(~0u, put, 0); // what the other lanes read is behind it
+  put = __shfl_sync(~0u, put, 0); // what the other lanes read is after it
   __syncwarp();
   u32 taken = h.ordersTaken;
   int events = h.taken;
@@ -125,7 +125,7 @@ template <class Control> __device__ void listen(Control &c) {
     }
     if (c.freeSlots < Control::Config::slots) // of those that ended in the last tick. Their entries may be wanted
       reclaim(c);
-    if (h.behind)
+    if (h.newsPending)
       tellHost(c);
     if (since == 0)
       tellState(c);
@@ -133,7 +133,7 @@ template <class Control> __device__ void listen(Control &c) {
       break;
     const u64 now = __shfl_sync(~0u, nanoseconds(), 0);
     since = since ? since : now;
-    if (h.idleNs >= 0 && now - since >= u64(h.idleNs) && !h.behind) {
+    if (h.idleNs >= 0 && now - since >= u64(h.idleNs) && !h.newsPending) {
       if (laneId() == 0)
         h.rests = 1;
       break;

@@ -104,8 +104,8 @@ template <class Control> __device__ void tellState(Control &c) {
 }
 
 /// Puts what is new of the requests of all lanes into the ring, as far as there is room. `entry`: the lane's request;
-/// -1: it has none. The warp. Lines of logits, which other CTAs wrote, are there by then: control goes on behind a pass
-/// when all have left it, and what it releases has all before that in it.
+/// -1: it has none. The warp. Lines of logits, which other CTAs wrote, are there by then: control continues after a
+/// pass when all have left it, and what it releases has all before that in it.
 template <class Control> __device__ void tellNews(Control &c, int entry) {
   using Request = typename Control::Request;
   const abi::LaunchParams &p = c.params();
@@ -153,7 +153,7 @@ template <class Control> __device__ void tellNews(Control &c, int entry) {
   __syncwarp();
   if (laneId() == 0) {
     const u32 all = u32(__popc(some)), wrote = all < room ? all : room;
-    h.behind = h.behind || wrote < all;
+    h.newsPending = h.newsPending || wrote < all;
     h.newsPut = put + wrote;
     storeSystem(&ringsOf(h).newsPut, put + wrote);
   }
@@ -165,11 +165,11 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   abi::HostSide &h = *p.host;
-  const bool all = c.changes > 0 || h.behind;
+  const bool all = c.changes > 0 || h.newsPending;
   u32 heard = 0;
   __syncwarp();
   if (laneId() == 0) {
-    h.behind = 0;
+    h.newsPending = 0;
     heard = hearWord(&ringsOf(h).ordersPut); // comes while news are written
   }
   __syncwarp();

@@ -62,7 +62,7 @@ template <class Kept> struct Looks {
   static constexpr int kUnitLog = 16 - kShift;
   /// The first look has so many bins of one unit, and then bins of so many units.
   static constexpr int kFine = 192, kCoarseLog = 10;
-  static_assert(kFine + ((kLookBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends behind the last number");
+  static_assert(kFine + ((kLookBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends after the last number");
 
   __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
   __device__ __forceinline__ static u32 distanceOf(const AskState &s, float logit) {
@@ -249,9 +249,9 @@ template <class Kept> struct Looks {
     s.best = s.guess;
   }
   __device__ __forceinline__ static LookFor firstOf(const AskState &s) {
-    return s.ask.topK > 0 && s.ask.topK < Kept::vocabOf(s.ask.line) ? LookFor::Count : behindCount(s);
+    return s.ask.topK > 0 && s.ask.topK < Kept::vocabOf(s.ask.line) ? LookFor::Count : afterCount(s);
   }
-  __device__ __forceinline__ static LookFor behindCount(const AskState &s) {
+  __device__ __forceinline__ static LookFor afterCount(const AskState &s) {
     return s.ask.topP < 1.0f ? LookFor::Mass : LookFor::Sums;
   }
 
@@ -385,7 +385,7 @@ template <class Kept> struct Looks {
     if (laneId() == 0) {
       s.target = target;
       if (!found) { // S ends where the row does
-        lookFor(s, s.look == LookFor::Count ? behindCount(s) : LookFor::Sums);
+        lookFor(s, s.look == LookFor::Count ? afterCount(s) : LookFor::Sums);
       } else {
         s.before = before;
         narrow(s, bin);
@@ -410,7 +410,7 @@ template <class Kept> struct Looks {
   __device__ __forceinline__ void end(AskState &s, u64 weight) const {
     if (s.look == LookFor::Count) { // with all of them
       s.limit = s.low;
-      lookFor(s, behindCount(s));
+      lookFor(s, afterCount(s));
       return;
     }
     const u64 each = massOf(s, logitAt(s, s.low)), wanted = s.target - s.before, ties = (wanted + each - 1) / each;

@@ -88,7 +88,7 @@ __device__ __forceinline__ void packElements(u16 *target, const abi::RawTensor &
        i += (long long)gridDim.x * blockDim.x)
     target[i] = elementOf(tensor, i);
 }
-/// A weight vector, which lies behind the matrices.
+/// A weight vector, which lies after the matrices.
 __device__ __forceinline__ void packVector(char *target, const abi::RawTensor &tensor) {
   packElements(reinterpret_cast<u16 *>(target), tensor);
 }

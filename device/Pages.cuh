@@ -98,7 +98,7 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
            : number < have    ? table(slot)[number]
                               : memory().freeList[top - 1 - (number - have)];
   }
-  /// Writes `count` pages from the stack, downwards from `top`, into the slot's table, behind the pages that the slot
+  /// Writes `count` pages from the stack, downwards from `top`, into the slot's table, after the pages that the slot
   /// holds. The caller counts them. The whole warp.
   __device__ __forceinline__ void take(int slot, int top, int count) {
     int *const target = table(slot) + held[slot];
@@ -174,7 +174,7 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
   }
 };
 
-// What stands behind abi::HostSide.
+// What comes after abi::HostSide.
 __device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
   return reinterpret_cast<abi::Arrival *>(p.host + 1);
 }
@@ -229,7 +229,7 @@ struct PoolState : Pages<P>,
   using Tables::live, Tables::pressure, Tables::callStart, Tables::fedFrom, Tables::known;
 
   /// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were written
-  /// behind it before, and of a pass.
+  /// after it before, and of a pass.
   __device__ static constexpr int mostHeld() {
     constexpr long long positions = windowOf<P>() + 2ll * P::rowsPerPass - 2,
                         pages = (positions + P::pageTokens - 1) / P::pageTokens + 1;
@@ -266,7 +266,7 @@ struct PoolState : Pages<P>,
     fedTokens(slot)[i] = token;
   }
 
-  // Where rows may be a tree, the places of the rows' parents, the rows' positions and what they see stand behind the
+  // Where rows may be a tree, the places of the rows' parents, the rows' positions and what they see come after the
   // tokens.
   enum RowWord { Parent = 1, Position, Visible };
   __device__ __forceinline__ int &rowWord(int slot, RowWord word, int place) const {

@@ -15,7 +15,7 @@
 namespace megalith::device {
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row; where rows may be free, one
-/// more of each row behind those of kMaxRows rows. In the first one, beside the number of rows:
+/// more of each row after those of kMaxRows rows. In the first one, beside the number of rows:
 enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
@@ -23,7 +23,7 @@ enum PassFlag : u32 {
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
   kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
 };
-/// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
+/// And of several models the pass's, and the one of which the pass after it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
 static_assert(limits::models == 4, "two bits");
 
@@ -35,7 +35,7 @@ template <int Models, class Of> __device__ __forceinline__ void startModels(Pass
       pass.ofPast[i] = countsOf(i);
   }
 }
-/// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and
+/// A pass begins. `flags` has its model and the guess after it. Takes the counts `of` of the pass before, and
 /// returns its own.
 template <int Models>
 __device__ __forceinline__ PassCounts enterModel(PassModel<Models> &pass, u32 flags, const PassCounts &of) {
@@ -71,7 +71,7 @@ template <class P> __device__ constexpr bool hasTrees() {
   else
     return false;
 }
-/// Whether the drafts of a stage's run stand behind each other, or some part of it has to know how many there are.
+/// Whether the drafts of a stage's run stand one after the other, or some part of it has to know how many there are.
 template <class P> __device__ constexpr bool hasRuns() {
   if constexpr (requires { P::continues; })
     return P::continues;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void resumePasses(PassShared &pass, const abi::Kept &
   pass.sets = countsOf(0).sets;
   pass.wide = countsOf(0).wide;
 }
-/// Behind the last pass of a launch. One thread of CTA 0. `renews`: counts begin anew.
+/// After the last pass of a launch. One thread of CTA 0. `renews`: counts begin anew.
 __device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals, abi::Kept &kept, bool renews) {
   kept.valid = 1;
   kept.passNumber = renews ? 0 : pass.number;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void openFreeRow(TreePass &pass, const abi::LaunchPar
               {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
 }
 
-/// Looks of a CTA that waits, behind which it sleeps between two of them: some milliseconds. Between two passes control
+/// Looks of a CTA that waits, after which it sleeps between two of them: some milliseconds. Between two passes control
 /// needs a hundredth of that.
 constexpr u32 kLongWait = 4096, kWaitNap = 1000;
 
@@ -338,7 +338,7 @@ __device__ __forceinline__ void awaitLeft(GridEdges &grid, int edge) {
   if (grid.stopRequested())
     storeFlag(grid.stoppedHere, 1);
 }
-/// CTA 0, one thread behind a barrier of the CTA: tells the others that all have left. What any CTA wrote before is
+/// CTA 0, one thread after a barrier of the CTA: tells the others that all have left. What any CTA wrote before is
 /// there for all from then on.
 __device__ __forceinline__ void tellLeft(const GridEdges &grid) { addRelease(grid.params->sync + kPassesLeft, 1); }
 

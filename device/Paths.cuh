@@ -1,8 +1,8 @@
 //===- Paths.cuh - which row has which position ---------------------------===//
 //
-// Mostly the rows of a slot are a chain: position p is that of the row that stands p - ownFrom behind the slot's first
+// Mostly the rows of a slot are a chain: position p is that of the row that stands p - ownFrom after the slot's first
 // one. Where they may be a tree (`A::trees`), a free row has a tile of its own. Its path are the rows from it up to the
-// one that hangs on no row of the pass; behind its position, which it may see as well, stand the rows behind it. In
+// one that hangs on no row of the pass; after its position, which it may see as well, stand the rows after it. In
 // front of them stand what earlier passes of the run wrote, and the committed positions.
 //
 // Keys and values are taken by position, whatever their place. So rounds, leaves and orders of the sums are those of
@@ -52,14 +52,14 @@ __device__ __forceinline__ int rowOnPath(const PassShared &pass, int row, int po
   return row;
 }
 
-/// Rows of the pass by the position behind the first one that a tile's rows see: of a free row, or of a chain that
+/// Rows of the pass by the position after the first one that a tile's rows see: of a free row, or of a chain that
 /// begins with row `ownRow`.
 template <class A, class Rows> struct PathRows {
   Rows rows;
   const PassShared *pass;
   int row, ownFrom, ownRow;
-  __device__ __forceinline__ Words4 peek(int behind, int column) const {
-    return rows.peek(isFree<A>(*pass, row) ? rowOnPath(*pass, row, ownFrom + behind) : ownRow + behind, column);
+  __device__ __forceinline__ Words4 peek(int after, int column) const {
+    return rows.peek(isFree<A>(*pass, row) ? rowOnPath(*pass, row, ownFrom + after) : ownRow + after, column);
   }
 };
 

@@ -28,7 +28,7 @@ template <int Lines> __device__ __forceinline__ const abi::RowAsk *rowAsksOf(con
   return reinterpret_cast<const abi::RowAsk *>(drawsOf(p) + Lines);
 }
 
-/// CTA 0, one thread behind a barrier of the CTA: the asks of the pass are there for all from then on. The word has the
+/// CTA 0, one thread after a barrier of the CTA: the asks of the pass are there for all from then on. The word has the
 /// number of the last pass with some.
 __device__ __forceinline__ void tellAsks(const GridEdges &grid, const PassShared &pass) {
   u32 *const word = grid.params->sync + kAsksThere;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &
     kept.storePair(Kept::ofRequests ? (draw.kept > 0 ? draw.kept - 1 : draw.kept) : row, column, logits);
 }
 
-/// CTA 0: the rows' drawn tokens, from the entries of all CTAs. Behind reduceBest, whose results it sees. `bests`: of
+/// CTA 0: the rows' drawn tokens, from the entries of all CTAs. After reduceBest, whose results it sees. `bests`: of
 /// models with several results, the entries of the best ones.
 template <int Rows, int Results>
 __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassShared &pass,

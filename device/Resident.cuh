@@ -28,7 +28,7 @@
 //   tokens(p)                       the table in which the next pass looks its tokens up
 //   settle()                        where it reduces: the asks of the pass; false when the kernel stops
 //   reduceDraws()                   where it reduces: the rows' drawn tokens, in CTA 0
-//   finishAsks()                    where it reduces: what the asks gave, in CTA 0 behind the end of the pass
+//   finishAsks()                    where it reduces: what the asks gave, in CTA 0 after the end of the pass
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -188,12 +188,12 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
   GridEdges &grid = shared.grid;
   if (blockIdx.x == 0)
     controlStart(pass);
-  for (bool behindPass = false;; behindPass = true) {
+  for (bool afterPass = false;; afterPass = true) {
     const u64 began = K::stamps ? nanoseconds() : 0; // of which tick is known later
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (blockIdx.x == 0)
-      controlTicks(behindPass);
+      controlTicks(afterPass);
     else
       awaitPass(grid, 0, pass);
     consumerSync();

@@ -19,11 +19,11 @@ namespace megalith::device {
 /// (A few more copies may start where a pass begins in another stage than the one where the last pass ended.)
 ///
 /// A pass of several rows needs more room for its activations than a pass of one row. It lends the first `Lent` stages
-/// to them, and uses the other stages as its ring. Every pass begins behind the first `Lent` stages. The producer
+/// to them, and uses the other stages as its ring. Every pass begins after the first `Lent` stages. The producer
 /// fills these stages only when it knows that the pass has one row.
 ///
 /// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
-/// The next pass then begins behind `WideLent` stages, for these may still be in use.
+/// The next pass then begins after `WideLent` stages, for these may still be in use.
 template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows> struct Ring {
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
@@ -59,7 +59,7 @@ template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent,
   __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
     return rows > LentRows || wideTiles ? WideLent : Lent;
   }
-  __device__ __forceinline__ int behind(int of) const { return of + 1 == Stages ? first() : of + 1; }
+  __device__ __forceinline__ int after(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// Lends the first `count` stages until the end of the pass.
   __device__ __forceinline__ void lend(int count) {
     state = (state & 0xffff) | (u32)count << 16;
@@ -200,7 +200,7 @@ template <class R> struct Producer {
       const bool read = underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
       if (landed) {
         --underWay;
-        oldest = ring.behind(oldest);
+        oldest = ring.after(oldest);
       } else if (read) {
         break;
       } else if (spin % 16 == 0 && any(leaves(*ring.shared, spin))) {
@@ -333,7 +333,7 @@ template <class R> struct Producer {
       __syncwarp();
   }
 
-  /// Whether the head's weights follow. Called behind the weights of a model's body.
+  /// Whether the head's weights follow. Called after the weights of a model's body.
   __device__ __forceinline__ bool headFollows() { return ring.shared->runHead != 0; }
 
   /// Goes on to the next pass. False when the resident loop ended. A CTA without a chunk of its own learns that only

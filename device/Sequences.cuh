@@ -181,7 +181,7 @@ template <class Function> struct InTurn {
 };
 
 /// Finds the longest suffix of `view`, of at most `most` <= `Ngram` tokens, that stands somewhere in `text`, with a
-/// token behind it: text[end], for which allowed(end) holds. Returns the last such end; 0: there is none. The whole
+/// token after it: text[end], for which allowed(end) holds. Returns the last such end; 0: there is none. The whole
 /// warp calls it. `text` may be `view`: what precedes the suffix itself then.
 template <int Ngram, class View, class Text, class Allowed>
 __device__ int findSuffix(const View &view, const Text &text, int most, Allowed allowed) {

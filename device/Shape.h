@@ -52,7 +52,7 @@ static_assert(kHalfTileRows * 2 == kTileRows);
 MEGALITH_SHAPE long long passBytes(long long rows, bool trees = false) {
   return (1 + (trees ? 3 * kMaxRows : 2 * rows)) * 16;
 }
-/// Where the places of positions on the rows' paths begin that earlier passes wrote, behind these words; and their
+/// Where the places of positions on the rows' paths begin that earlier passes wrote, after these words; and their
 /// bytes where a row has `places` of them at most.
 MEGALITH_SHAPE long long pathsBegin() { return roundUp(passBytes(kMaxRows, true), 256); }
 MEGALITH_SHAPE long long pathBytes(long long rows, long long places) { return rows * places * 4; }
@@ -150,7 +150,7 @@ MEGALITH_SHAPE int unitPartBytes(int group) { return kParts * group * kTileColum
 /// Bytes of a block of 32 columns in a window, and of a window: two such blocks.
 MEGALITH_SHAPE int windowBlockBytes(int rows) { return rows * kBlockColumns * 2; }
 MEGALITH_SHAPE int windowBytes(int rows) { return 2 * windowBlockBytes(rows); }
-/// Bytes of an instance of an operand as windows need it. Columns behind the last one are zero from the
+/// Bytes of an instance of an operand as windows need it. Columns after the last one are zero from the
 /// begin. So where there are such columns, each number of row steps has a place of its own.
 MEGALITH_SHAPE long long imageBytes(long long columns) {
   return paddedColumns(columns) * 2 * kMaxRows * (columns % kColumnsOfWarps ? 2 : 1);
@@ -190,7 +190,7 @@ struct Attention {
   MEGALITH_SHAPE long long leastStageBytes() const { return 32 * rowBytes(); }
 
   // Scratch of a tile. Queries are bf16; their rows lie apart so that no two lanes meet in a bank.
-  // Behind them stand maxima and sums of the leaves of two rounds, then the leaves' outputs, then keys
+  // After them stand maxima and sums of the leaves of two rounds, then the leaves' outputs, then keys
   // and values of the pass's own rows. The outputs are those of 8 pairs and 64 dims at a time. Of one
   // row they are those of all pairs and dims and of two rounds, where that is not much.
   static constexpr int outputStride = 64;

@@ -224,7 +224,7 @@ template <int Models> struct ControlNumbersOf {
                        ///< served in this tick
   int numRows, wantLogits;
   int rowsOfTick;       ///< of several passes
-  int behind;           ///< which pass of the tick's list was the last, of several; they are counted from 1
+  int after;            ///< which pass of the tick's list was the last, of several; they are counted from 1
   int lastModel;        ///< the model of the last pass
   int servedOfRound;    ///< of a loop: calls, so far
   int follower[Models]; ///< by model: of which model the pass after its last one was

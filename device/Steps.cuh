@@ -11,7 +11,7 @@
 namespace megalith::device {
 
 /// What the producer does at one point of its order: a matrix, keys and values, or a vector that
-/// consumers will read. In layers the second one lies `layerBytes` behind the first.
+/// consumers will read. In layers the second one lies `layerBytes` after the first.
 struct StreamStep {
   long long offset, layerBytes; ///< in LaunchParams::stream
   int chunkBytes;               ///< 0: keys and values; of a vector all of it
@@ -61,7 +61,7 @@ __device__ __forceinline__ int firstGroup(const StreamStep &step) {
 /// of them would come no sooner than the ring asks for them, and delay the words that control waits for.
 constexpr int kChunksAhead = 8;
 
-/// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first
+/// Of this CTA's chunks there, asks for those after the first `skip` to be in the L2 cache soon: some of the first
 /// layer only.
 inline __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
   assumeShared(&begin);

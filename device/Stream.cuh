@@ -85,7 +85,7 @@ private:
 
 /// A consumer warp's side of the stream. During a phase it is in registers.
 ///   ScratchBytes   shared memory for cross-warp sums and the activations of a product. In a pass of more than one row
-///                  the lent stages lie behind it
+///                  the lent stages lie after it
 ///   WideRows       rows that a product takes at a time in a pass of many rows (WideProduct.cuh)
 template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   using Ring = R;

@@ -21,17 +21,17 @@ struct PoolOfCall<Call, First> {
   using Pool = typename Call::Pool;
 };
 
-/// The ControlState of CTA 0, which stands behind the parameters in shared memory. An address that the compiler knows
+/// The ControlState of CTA 0, which comes after the parameters in shared memory. An address that the compiler knows
 /// takes less code than one that is passed on.
 template <class Control> __device__ __forceinline__ Control &controlOfCta() {
   return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
 }
 
-/// Of the tokens number `from` to `to` behind those of request r, one per lane, the first with which its generated
+/// Of the tokens number `from` to `to` after those of request r, one per lane, the first with which its generated
 /// tokens end in one of its stop sequences. They are written. Returns how many tokens these are, from 0; 0 when there
 /// is none.
-inline __device__ __noinline__ int stopsBehind(const abi::LaunchParams &p, const abi::RequestHeader &r, int from,
-                                               int to) {
+inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const abi::RequestHeader &r, int from,
+                                              int to) {
   __syncwarp();
   const int i = from + laneId();
   const int *token = p.tokens + r.tokenBegin + r.numTokens + i;
@@ -135,7 +135,7 @@ template <class Control> struct TurnOf : Binders {
   __device__ int promptLen() const { return r.promptLen; }
   __device__ int priority() const { return r.priority; }
   template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
-  /// Rows of drafts behind it that this run of the stage has fed.
+  /// Rows of drafts after it that this run of the stage has fed.
   template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
   template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }
   __device__ int seated() const { return c.slotsHeld; }
@@ -275,7 +275,7 @@ template <class Control> struct TurnOf : Binders {
       field.lengths[i] = from[i];
     const auto *items = reinterpret_cast<const WordOf<T> *>(words + Rows);
     for (int i = laneId(); i < count * Columns; i += 32)
-      if (i % Columns < from[i / Columns]) // nobody wrote what stands behind a row
+      if (i % Columns < from[i / Columns]) // nobody wrote what comes after a row
         field.items[i] = items[i];
     if (laneId() == 0)
       field.length = count;
@@ -326,7 +326,7 @@ template <class Control> struct TurnOf : Binders {
         end[i] = token;
       stopped = stops != 0 && !wrong;
       if (r.stopCount > 0)
-        if (const int upTo = stopsBehind(p, r, count, next)) {
+        if (const int upTo = stopsAfter(p, r, count, next)) {
           next = upTo;
           stopped = true;
           wrong = false;
@@ -370,7 +370,7 @@ template <class Control> struct TurnOf : Binders {
     return appendView(Slice<decltype(asView(sequence))>{view, 0, min(size, kept + 1)}, line);
   }
 
-  /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
+  /// Keeps at most the first `count` positions of the KV that was written. When the rows after would see a page that
   /// was given back, it keeps none.
   template <class Pool = FirstPool> __device__ void keepKv(int count) {
     auto &pool = poolOf<Pool>();
@@ -393,7 +393,7 @@ template <class Control> struct TurnOf : Binders {
     }
     __syncwarp();
   }
-  /// The same for rows of the run, of which number path[j] moves to the j-th position behind kvLen().
+  /// The same for rows of the run, of which number path[j] moves to the j-th position after kvLen().
   template <class Pool = FirstPool, class Path>
   __device__ void keepPath(int count, const Path &path, int line = __builtin_LINE()) {
     const auto rows = asView(path);
@@ -476,7 +476,7 @@ template <class Control> struct TurnOf : Binders {
     const int len = pool.firstPlace(slot, kvLen<Pool>(), Call::draft);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
     const int from = pool.keepFrom(slot, kvLen<Pool>()), before = len - from;
-    // A draft that the model lacks cannot be accepted, and what a model behind the first one gives are drafts.
+    // A draft that the model lacks cannot be accepted, and what a model after the first one gives are drafts.
     constexpr bool mustKnow = Pool::model == 0 && !Call::draft;
     // The tokens do not change while the call waits. So the rows that it must not feed are known now.
     int *fed = pool.fedTokens(slot) + before;
@@ -545,15 +545,15 @@ template <class Control> struct TurnOf : Binders {
     __syncwarp();
   }
 
-  /// At a loop of the tick: the request goes on with a round, or behind the loop.
-  template <class Round, class Behind> __device__ void enter(bool more) {
+  /// At a loop of the tick: the request goes on with a round, or after the loop.
+  template <class Round, class After> __device__ void enter(bool more) {
     if (fault) {
       fail(fault);
       return;
     }
     __syncwarp();
     if (laneId() == 0) {
-      r.waitingSite = more ? Round::site : Behind::site;
+      r.waitingSite = more ? Round::site : After::site;
       r.waitingSince = c.tick;
       r.served = kStandsAtLoop;
     }

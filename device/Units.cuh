@@ -63,9 +63,9 @@ extern "C" {
 /// The control unit's. CTA 0's consumers call it before the first tick. `pass`: CTA 0's.
 __device__ void controlStart(megalith::device::PassShared &pass);
 /// The control unit's. CTA 0's consumers call it: ticks up to the next pass, or to the end of the loop.
-/// `behindPass`: first the rest of the tick whose pass has run.
-__device__ void controlTicks(bool behindPass);
-/// The control unit's. CTA 0's consumers call it behind the last tick of a launch after which another one goes on.
+/// `afterPass`: first the rest of the tick whose pass has run.
+__device__ void controlTicks(bool afterPass);
+/// The control unit's. CTA 0's consumers call it after the last tick of a launch after which another one goes on.
 __device__ void controlKeep();
 
 // Each unit defines its own. The host finds them by these names.

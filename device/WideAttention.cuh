@@ -58,7 +58,7 @@ template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass
   return pass.number * A::layers + layer + 1;
 }
 
-/// Behind attendWide: puts the ranges of tiles together. A lane takes four dims of a pair that a lane of the same
+/// After attendWide: puts the ranges of tiles together. A lane takes four dims of a pair that a lane of the same
 /// number had.
 template <class A, class Out>
 __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const PassShared &pass, int layer, Out out) {
@@ -134,7 +134,7 @@ constexpr int kNoPosition = 0x7fffffff;
 /// Values of leaves [leaf, leaf + W::leaves), counted from slab to slab, of the round that begins at position `first`,
 /// from chunks, of which `chunk` is the first, and from the pass's own rows, of which `own` begins with the one at
 /// `ownFrom`: a warp takes one of a leaf's two steps at a time. A row must not get 0 * infinity from a later row of its
-/// slot: in eights that end behind `ownFrom` such values become zeros, and the rows that see them get NaN in these
+/// slot: in eights that end after `ownFrom` such values become zeros, and the rows that see them get NaN in these
 /// dims. The lowest of these positions that the warp has seen, or kNoPosition. Out of line: it needs few of the
 /// registers that the sums leave. `from`, in a window: positions before it are not there.
 template <class A, class C, class Rows, class... From>
@@ -331,7 +331,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         consumer.release();
     }
   }
-  /// Those of the pass's own rows: peek(position behind ownFrom, dims).
+  /// Those of the pass's own rows: peek(position after ownFrom, dims).
   __device__ __forceinline__ auto valuesOfUnit() const {
     auto rows = own.values;
     if constexpr (hasTrees<A>()) {
@@ -497,7 +497,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 
   // --- parts
 
-  /// The round's sums are folded into the unit's. Behind its last round these are stored, where mergeWide finds them.
+  /// The round's sums are folded into the unit's. After its last round these are stored, where mergeWide finds them.
   __device__ __forceinline__ void storePart(int slab, Sums &sum) const {
     const bool end = at.round + 1 == at.end;
 #pragma unroll

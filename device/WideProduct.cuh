@@ -212,7 +212,7 @@ __device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, i
 }
 
 /// sums += a * b. `a` is 16 weight rows of each of four warps. `b` is rows of the pass: one core (Windows.cuh) stands
-/// at `b`, the other `stride` bytes behind it.
+/// at `b`, the other `stride` bytes after it.
 template <int Eights>
 __device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b,
                                               int stride) {

@@ -24,7 +24,7 @@ __device__ __forceinline__ int firstUnit(int firstCta) {
   return first < 0 ? first + (int)gridDim.x : first;
 }
 
-/// Where windows stand in scratch, in a pass of many rows: behind a unit's sums.
+/// Where windows stand in scratch, in a pass of many rows: after a unit's sums.
 template <class C> struct Windows {
   static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< rows and row steps of a window, at most
   static_assert(steps == stepsOf(rows) && kMaxRows % rows == 0);

@@ -68,7 +68,7 @@ public:
   PinnedBuffer shared;                ///< the rings
   std::vector<DeviceBuffer> memories; ///< of the image's buffers
   std::vector<std::vector<char>> fetched;
-  /// What the host reads behind each launch.
+  /// What the host reads after each launch.
   struct Reading {
     const DeviceBuffer *from;
     PinnedBuffer to;
@@ -229,7 +229,7 @@ public:
   Interrupter(const CudaRun &run, Stream stream)
       : run(run), device(run.engine.device), stream(std::move(stream)), thread([this] { watch(); }) {}
 
-  /// Behind the end of the kernel. What was copied; null when nobody wanted the end.
+  /// After the end of the kernel. What was copied; null when nobody wanted the end.
   const std::vector<char> *finish() {
     {
       const std::lock_guard<std::mutex> lock(mutex);

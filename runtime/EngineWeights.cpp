@@ -107,7 +107,7 @@ Failure Engine::upload(size_t model, const SafetensorsFile &weights, const Weigh
     places.push_back(static_cast<char *>(made->host.data()));
     staging.push_back(std::move(*made.value));
   }
-  // An error, too, ends behind the copies that are under way: they read this memory.
+  // An error, too, ends after the copies that are under way: they read this memory.
   struct Drain {
     std::vector<Staging> &staging;
     bool drained = false;
@@ -119,7 +119,7 @@ Failure Engine::upload(size_t model, const SafetensorsFile &weights, const Weigh
   // Half of the batches are read ahead, half are under way on the device.
   const size_t slots = staging.size(), onDevice = slots / 2;
   uint64_t done = loadedBytes;
-  // Behind what it writes to, so that it ends first.
+  // After what it writes to, so that it ends first.
   WeightReader reader(weights, batches, places, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
   for (size_t b = 0; b < count; ++b) {
     TRY(reader.await(b));

@@ -59,7 +59,7 @@ static void initializeFields(const std::vector<Manifest::Field> &fields, char *b
       put(field, static_cast<int>(field.init));
 }
 
-/// Writes what a request brings: scalars and the ranges of sequences, whose words go behind those in `arena`.
+/// Writes what a request brings: scalars and the ranges of sequences, whose words go after those in `arena`.
 static void writeInputs(const std::vector<Manifest::InputField> &fields, const Request &request, char *base,
                         std::vector<int> &arena, size_t first) {
   for (const Manifest::InputField &field : fields) {
@@ -137,7 +137,7 @@ std::optional<RunOutcome::Stop> LiveRun::stopped() {
   return stopOf(manifest(), stop);
 }
 
-/// As the last tick that counts left it. What the host did behind that is in no trace.
+/// As the last tick that counts left it. What the host did after that is in no trace.
 static Outcome<TraceRequest> openOne(LiveRun &run, int entry, int number) {
   const Manifest &m = run.manifest();
   std::vector<char> descriptor(m.requestBytes);

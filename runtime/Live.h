@@ -1,7 +1,7 @@
 //===- Live.h - a kernel that takes requests while it runs ----------------===//
 //
 // The host's half of what device/Abi.h calls a live session: where things stand in the memory that both sides see, the
-// host's side of the two rings, and the launches behind them. An engine opens a LiveRun.
+// host's side of the two rings, and the launches after them. An engine opens a LiveRun.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_RUNTIME_LIVE_H
 #define MEGALITH_RUNTIME_LIVE_H
@@ -37,7 +37,7 @@ public:
 };
 
 /// Writes what a kernel starts a request with. `descriptor` is zeros. Tokens stand from `tokenBegin` on; what ends the
-/// request, and its sequences, go behind those in `ends` and `inputs`, of which the first word has the numbers
+/// request, and its sequences, go after those in `ends` and `inputs`, of which the first word has the numbers
 /// `firstEnd` and `firstInput`.
 void writeRequest(const Manifest &manifest, const Request &request, int number, char *descriptor, size_t tokenBegin,
                   std::vector<int> &ends, size_t firstEnd, std::vector<int> &inputs, size_t firstInput);
@@ -80,12 +80,12 @@ public:
   void arrive(int entry, int number, const Request &request, int64_t firstLine = -1, bool promptLines = false);
   /// Once for a request, which has not ended as far as the host knows.
   void cancel(int entry, int number);
-  /// Behind the last order. abi::kStopsDrained or abi::kStopsNow.
+  /// After the last order. abi::kStopsDrained or abi::kStopsNow.
   void stop(uint32_t how);
 
   struct Update {
     abi::News news;
-    std::vector<int32_t> tokens;  ///< behind the first `known` ones
+    std::vector<int32_t> tokens;  ///< after the first `known` ones
     std::vector<char> descriptor; ///< of one that has ended; else empty
   };
   /// The next news; nullopt: there is none. `known(entry)`: tokens that the host has of the request in this entry.
@@ -98,7 +98,7 @@ public:
     return update;
   }
   /// The row that predicted the token of a line, of which next() told; empty: there was none. Lines of the prompt's
-  /// rows are there when News::fed has counted them all, or behind the end.
+  /// rows are there when News::fed has counted them all, or after the end.
   std::vector<float> logits(int64_t line);
   /// Lets control have the room of what next() gave.
   void release();
@@ -138,7 +138,7 @@ public:
   };
   /// What became of it.
   virtual Outcome<Launch> poll() = 0;
-  /// Behind Ended: set when the watchdog stopped the kernel.
+  /// After Ended: set when the watchdog stopped the kernel.
   std::optional<RunOutcome::Stop> stopped();
   virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
   /// Reads of the buffer that a member of abi::HostParams points to. No launch is under way.

@@ -46,13 +46,13 @@ struct Manifest {
   /// K and V of one model.
   struct Pool {
     int64_t pages, pageTokens, layers, kvHeads, headDim; ///< pages 0: the model has no K and V
-    int64_t rowsBeyond; ///< that calls of a stage may write behind all of a request's tokens
+    int64_t rowsBeyond; ///< that calls of a stage may write after all of a request's tokens
     std::string place;  ///< of its declaration
   };
   struct Model {
     std::string name;
     int64_t vocab, streamBytes, workspaceBytes;
-    int64_t extraRows; ///< positions that its calls may write behind a request's last token
+    int64_t extraRows; ///< positions that its calls may write after a request's last token
     Pool pool;
     RopeParams rope;
     std::vector<double> ropeBases; ///< of further tables

@@ -24,13 +24,13 @@ struct RunOptions {
   int64_t maxTicks = 0;                 ///< 0 = no limit
   Control control = Control::Resident;  ///< of a CpuEngine: Resident or Host
   int64_t ticksPerLaunch = 0;           ///< a launch ends after so many, and the next one goes on; 0 = no limit
-  uint32_t renewPasses = 1 << 24;       ///< of runs with several launches: behind so many passes counts begin anew
+  uint32_t renewPasses = 1 << 24;       ///< of runs with several launches: after so many passes counts begin anew
   std::optional<uint64_t> shufflePages; ///< order of the free list (PageOrder.h)
   uint32_t seed = 0;                    ///< with each request's own it keys all random numbers
   bool trace = false;
   size_t traceBytes = 64 << 20;
   bool kvHash = false; ///< with trace: hash every row's K and V
-  bool logits = false; ///< keep the row of logits behind each generated token
+  bool logits = false; ///< keep the row of logits after each generated token
   /// The result of each row in the order in which rows are fed, taken in place of the own one;
   /// where they end, the own ones count again. Keeps `rowLogits` and never `logits`; needs
   /// `trace`, which tells which rows have any.

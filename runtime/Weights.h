@@ -69,7 +69,7 @@ std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manife
 /// What the checkpoint says is wrong with it, as the runtime tells it.
 RuntimeError asRuntimeError(const FileError &error);
 /// `input-changed` when the files are not what they were when they were opened. To be asked
-/// behind the last look at a tensor.
+/// after the last look at a tensor.
 Failure whyChanged(const SafetensorsFile &weights);
 
 /// A part of a tensor in a batch.
@@ -103,7 +103,7 @@ private:
   std::vector<WeightBatch> batches;
 };
 
-/// Batches of each model. Each model is loaded behind the one before.
+/// Batches of each model. Each model is loaded after the one before.
 std::vector<WeightBatches> batchesOf(std::vector<std::vector<WeightTensor>> tensors, size_t most);
 /// Of all models.
 size_t mostBytes(const std::vector<WeightBatches> &models);

@@ -49,7 +49,7 @@ def first(candidates, function, least):
 
 
 def loaded(name):
-    """The file behind a library that is loaded."""
+    """The file after a library that is loaded."""
     for line in open("/proc/self/maps"):
         path = line.split()[-1]
         if name in os.path.basename(path) and path.startswith("/"):

@@ -5,14 +5,14 @@ Without a PAGE: README.md and all of docs/. Each page gets a fresh copy of the r
 The last line says `N run, N skipped, N failed`; the exit code is 0 only when nothing failed.
 
 What runs:
-  * a block whose first line begins with `$ `: commands, each with the output behind it. A command without output must
+  * a block whose first line begins with `$ `: commands, each with the output after it. A command without output must
     succeed, one with output must print it
   * a block without a language, each line of which begins with a program's name: commands that must succeed
   * a block of Python, in one interpreter for the page, if the module `megalith` is installed (PYTHONPATH). A block without a
-    language right behind it is what it prints
+    language right after it is what it prints
   * a block of C++ or C that is marked `compiles`: it is compiled against include/
 
-In shown output a line `...` is any number of lines, and `...` within a line any text. Where `(Shortened` stands behind a block,
+In shown output a line `...` is any number of lines, and `...` within a line any text. Where `(Shortened` comes after a block,
 lines and ends of lines may be left out anywhere. Times, rates and sizes (`12.3 ms`, `"run_ms":12.3`) are any number.
 
 A comment in front of a block, `<!-- run_docs: ... -->`, says what the block itself does not:

@@ -121,7 +121,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, 0, 0.02 / math.sqrt(2 * layers) if last else 0.02)
 
     def hidden(self, tokens):
-        """What the head reads: the last layer's output behind the last norm."""
+        """What the head reads: the last layer's output after the last norm."""
         x = self.embed_tokens(tokens)
         if torch.is_autocast_enabled(tokens.device.type):
             x = x.bfloat16()
@@ -149,7 +149,7 @@ def load(directory):
 
 
 def round_to_bf16(module):
-    """What is judged behind the training is what is written."""
+    """What is judged after the training is what is written."""
     with torch.no_grad():
         for p in module.parameters():
             p.copy_(p.bfloat16().float())

@@ -49,10 +49,10 @@ def divergence(teacher, student):
                     log_target=True, reduction="batchmean")
 
 
-def accepted(teacher, student, behind=0):
+def accepted(teacher, student, after=0):
     """Which share of drafts is accepted: the likeliest token against the likeliest, and one drawn at temperature 1
-    against exact rejection. Of each window the rows from `behind` count."""
-    teacher, student = teacher[:, behind:], student[:, behind:]
+    against exact rejection. Of each window the rows from `after` count."""
+    teacher, student = teacher[:, after:], student[:, after:]
     greedy = (teacher.argmax(-1) == student.argmax(-1)).float().mean().item()
     drawn = torch.minimum(teacher.float().softmax(-1), student.float().softmax(-1)).sum(-1).mean().item()
     return greedy, drawn

@@ -34,7 +34,7 @@ WINDOW = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers":
 FACTOR = {"query_pre_attn_scalar": 128}  # without it 224 or 256, as the version has it
 PATTERN = ["sliding_attention", "full_attention"] * 2
 
-# Class: {name: (what differs from SMALL, the diagnostic where the family refuses it)}. Behind ` (` stands which of several
+# Class: {name: (what differs from SMALL, the diagnostic where the family refuses it)}. After ` (` stands which of several
 # spellings of one model it is.
 BUILT = {
     "LlamaConfig": {

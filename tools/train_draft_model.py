@@ -29,11 +29,11 @@ def main():
     def loss_of(windows):
         return divergence(teacher.read(windows)[1], model(windows[:, :-1]))
 
-    def accepted_of(lots, behind=0):
-        return percent(text.mean(lambda lot: accepted(teacher.read(lot)[1], model(lot[:, :-1]), behind), lots))
+    def accepted_of(lots, after=0):
+        return percent(text.mean(lambda lot: accepted(teacher.read(lot)[1], model(lot[:, :-1]), after), lots))
 
     def judge():
-        return (f"{accepted_of(text.spread(text.held_out, args.length))}; the model's own text behind held out prompts "
+        return (f"{accepted_of(text.spread(text.held_out, args.length))}; the model's own text after held out prompts "
                 f"{accepted_of([teacher.own_held_out], args.length // 2)}")
 
     train(model, lambda: loss_of(teacher.some(args.batch)), judge, text, args)

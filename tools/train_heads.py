@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Train heads that guess the tokens behind the demo model's next one, and write a directory of the model with them.
+"""Train heads that guess the tokens after the demo model's next one, and write a directory of the model with them.
 
     train_heads.py --text kjv.txt --model models/demo --out models/demo-heads
 
 kjv.txt is made as in train_demo_model.py. Head k reads what the model's own head reads, the final hidden state, and
-guesses the token k behind the one that is next: a residual block `x + silu(W x + b)` and a projection, as in Medusa-1
+guesses the token k after the one that is next: a residual block `x + silu(W x + b)` and a projection, as in Medusa-1
 (arXiv 2401.10774), with its names of tensors. The model is frozen. The heads learn the distribution that the model
 has at that later place.
 
@@ -85,8 +85,8 @@ def main():
         hidden, logits = teacher.read(windows)
         return [(logits[:, k:], guess[:, :-k]) for k, guess in enumerate(heads(hidden), 1)]
 
-    def judge(lots, behind=0):
-        shares = text.mean(lambda lot: [accepted(*pair, behind) for pair in pairs(lot)], lots)
+    def judge(lots, after=0):
+        shares = text.mean(lambda lot: [accepted(*pair, after) for pair in pairs(lot)], lots)
         return ", ".join(f"head {k} {percent(share)}" for k, share in enumerate(shares, 1))
 
     def judge_held_out():
@@ -96,7 +96,7 @@ def main():
           args)
     round_to_bf16(heads)
     print(f"right: training text {judge(text.spread(text.seen, 40 * args.length))}\nheld out {judge_held_out()}\n"
-          f"the model's own text behind held out prompts {judge([teacher.own_held_out], args.length // 2)}")
+          f"the model's own text after held out prompts {judge([teacher.own_held_out], args.length // 2)}")
     write_heads(args.out, heads, args.model)
 
 

@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) void plainAccess(const void *at, si
     host->access(at, unsigned(bytes), isWrite, pc);
 }
 
-/// The kernel's instruction behind the call of the hook.
+/// The kernel's instruction after the call of the hook.
 #define PC __builtin_return_address(0)
 
 [[noreturn]] static void refuse(const char *name, size length) {

@@ -115,7 +115,7 @@ struct Source {
   };
   Unit control;         ///< the pipeline's
   Unit tensors;         ///< the models'
-  std::string cuda;     ///< both, one behind the other: the whole kernel as one text
+  std::string cuda;     ///< both, one after the other: the whole kernel as one text
   std::string manifest; ///< JSON: launch, request layout, weights, pools
   std::string plan;     ///< for a reader
 };

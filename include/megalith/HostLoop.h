@@ -12,7 +12,7 @@ namespace megalith {
 /// Who keeps the loop. Tokens, logits and traces are the same.
 enum class Control {
   Resident, ///< the kernel
-  Host,  ///< the host, as conventional engines do: each tick is a launch, behind which it waits, and reads back tokens
+  Host,  ///< the host, as conventional engines do: each tick is a launch, after which it waits, and reads back tokens
          ///< and states
   Graph, ///< the host, for which a launch is that of a CUDA graph. A GPU's
 };

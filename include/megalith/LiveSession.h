@@ -11,7 +11,7 @@
 // to the kernel through a ring, tokens and ends come back through another one.
 //
 // Memory is fixed when the session opens: `places` requests are in the kernel's table at most, with `maxTokens` tokens
-// each; `queue` more wait on the host. Behind that submit() says `live-full`. Who does not read events is told
+// each; `queue` more wait on the host. After that submit() says `live-full`. Who does not read events is told
 // `live-unread` before they fill the memory. Requests that ask for logprobs share `logitLines` rows of logits.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIVESESSION_H
@@ -146,7 +146,7 @@ public:
   Expected<uint64_t> submit(Request request, uint64_t user = 0,
                             std::chrono::milliseconds patience = std::chrono::milliseconds(0), int logprobs = -1,
                             int promptLogprobs = -1);
-  /// The next event, waiting for it `patience` at most; nullopt: there is none. Behind the last one of a session that
+  /// The next event, waiting for it `patience` at most; nullopt: there is none. After the last one of a session that
   /// was stopped, done() is true. An error when the kernel has failed: nothing comes any more.
   Expected<std::optional<LiveEvent>> next(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
   /// Takes a request back. It ends as `cancelled`, unless it has ended by then. No such request: `live-request`.

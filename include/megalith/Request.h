@@ -87,7 +87,7 @@ struct Request {
   When arrives = {};
   std::optional<When> cancelled = {}; ///< the host takes it back then; not before it arrives
   int32_t deadlineMs = 0;             ///< so long after its arrival it ends, however far it is; 0: never
-  /// Sequences of tokens that end it, beside `eos`: an append stops behind the first token with which the generated
+  /// Sequences of tokens that end it, beside `eos`: an append stops after the first token with which the generated
   /// tokens end in one of them. None may be empty.
   std::vector<std::vector<int32_t>> stop = {};
   /// Where it stands in a file of requests, for messages: the number that Program::readRequests

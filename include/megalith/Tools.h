@@ -64,13 +64,13 @@ private:
   std::vector<Part> parts;
 };
 
-/// Whether the pipeline proposes what it looks up (`ngram_lookup`), or what models behind the first one say, so that
+/// Whether the pipeline proposes what it looks up (`ngram_lookup`), or what models after the first one say, so that
 /// other drafts can take that place.
 bool takesDrafts(const Program &program);
 /// Tokens of each request.
 using TokenLists = std::vector<std::vector<int32_t>>;
 /// What the requests generate when nothing is proposed to them; one that faults beside the others is run alone, too.
-/// `options`: of the run that comes behind this one.
+/// `options`: of the run that comes after this one.
 Expected<TokenLists> decodePlainly(const Kernel &kernel, const RunOptions &options,
                                    const std::vector<Request> &requests);
 /// A draft of each of these tokens: the token itself with its probability, else another one. Which is keyed by `seed`,
@@ -97,7 +97,7 @@ std::optional<Percentiles> percentilesOf(std::vector<double> values);
 struct Latency {
   std::optional<double> queued;     ///< from the begin of the run to its admission
   std::optional<double> firstToken; ///< from the begin of the run to its first append
-  std::optional<double> perToken;   ///< mean of the tokens behind those of the first append
+  std::optional<double> perToken;   ///< mean of the tokens after those of the first append
   std::vector<double> gaps;         ///< between two appends
 };
 Latency latencyOf(const RequestTimes &times);
@@ -137,7 +137,7 @@ struct OpenArrival {
 /// Gaps of an exponential distribution, lengths of a uniform one. Of the same seed and another rate the gaps are the
 /// same but for a factor. bench/pytorch_server.py makes the same:
 ///   draw(i, what) = hash32((2 i + what) ^ hash32(seed + 1))       hash32: device/Sync.cuh
-///   gap behind request i = -ln((draw(i, 0) + 0.5) / 2^32) / perSecond
+///   gap after request i = -ln((draw(i, 0) + 0.5) / 2^32) / perSecond
 ///   prompt of request i = shortest + draw(i, 1) % (longest - shortest + 1)
 std::vector<OpenArrival> openArrivals(size_t number, double perSecond, int64_t shortest, int64_t longest,
                                       uint32_t seed);
@@ -149,7 +149,7 @@ struct TwoTimes {
 };
 /// By how many microseconds each was seen later than by the fastest way there was. The clocks may begin anywhere and go
 /// at different speeds: the line below all of (device, host - device) that is nearest to them stands for both.
-std::vector<double> behindFastest(const std::vector<TwoTimes> &seen);
+std::vector<double> afterFastest(const std::vector<TwoTimes> &seen);
 
 struct TokensAt {
   double at;

@@ -28,7 +28,7 @@ struct BenchKernel::State {
 void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
   ir::Module &module = program.internals()->compiled.module;
   const int64_t rows = module.param("rows_per_pass");
-  // Behind the last token a pass may write as many positions as it has rows. The pool is
+  // After the last token a pass may write as many positions as it has rows. The pool is
   // never under pressure.
   for (ir::Operation &op : module.root.region().ops)
     if (op.op == ir::Op::Pool) {

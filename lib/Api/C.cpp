@@ -95,7 +95,7 @@ struct HeldResult {
   std::vector<megalith_gauge> gauges;
   std::optional<megalith_errors> error;
 
-  /// The list of C may be moved behind this; what it points to stays.
+  /// The list of C may be moved after this; what it points to stays.
   megalith_result of(const RequestResult &r) {
     for (const RequestTimes::Append &append : r.times.appends)
       appends.push_back({append.at, append.tokens});

@@ -162,7 +162,7 @@ const Frame *innermost(const std::vector<Frame> &frames) {
   return found;
 }
 
-/// `what`, with the name of the buffer behind a place in the workspace.
+/// `what`, with the name of the buffer after a place in the workspace.
 std::string withBuffer(std::string what, const Names &names) {
   const std::string mark = "`workspace` + ";
   size_t at = what.find(mark), end = at;

@@ -47,7 +47,7 @@ public:
 
 private:
   const int64_t lines;
-  std::map<int64_t, int64_t> taken; ///< by the first one: the one behind the last
+  std::map<int64_t, int64_t> taken; ///< by the first one: the one after the last
 };
 
 /// What a request is told of a token, by the row of logits that predicted it, and `most` likeliest ones. Empty: there
@@ -107,7 +107,7 @@ public:
   /// Once, before its end, where they were asked for. Tokens wait for it.
   void tellPrompt(uint64_t number, std::vector<LiveLogprob> logprobs, double at);
   /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
-  /// not known. Behind it the executor's `request` is the queue's no more.
+  /// not known. After it the executor's `request` is the queue's no more.
   void end(uint64_t number, LiveEnd end);
   /// The executor cannot go on. Nothing comes any more.
   void fail(Messages why);
@@ -116,7 +116,7 @@ public:
 
 private:
   struct Entry {
-    std::shared_ptr<const Request> request; ///< null behind its end
+    std::shared_ptr<const Request> request; ///< null after its end
     uint64_t user = 0;
     bool taken = false, cancelled = false;
     LiveWanted wanted;
@@ -175,7 +175,7 @@ struct LiveExecutor {
   virtual void stats(LiveStats &stats) const = 0;
   /// Lines of logits that a request with logprobs needs beside those of its new tokens.
   virtual int64_t moreLines() const { return 0; }
-  /// Behind run(), of a session that keeps one.
+  /// After run(), of a session that keeps one.
   virtual Expected<SessionTrace> trace() const = 0;
 };
 

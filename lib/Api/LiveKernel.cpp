@@ -1,7 +1,7 @@
 //===- LiveKernel.cpp - a live session on a kernel ------------------------===//
 //
 // The worker of a session owns the host's side of the rings: it fills free entries of the kernel's table with requests
-// that wait, reads the news, and launches the kernel again when there is work behind its rest.
+// that wait, reads the news, and launches the kernel again when there is work after its rest.
 //===----------------------------------------------------------------------===//
 #include "Live.h"
 #include "LiveTrace.h"
@@ -28,7 +28,7 @@ struct HeldNews {
   double at;
 };
 
-/// A row of logits takes the host up to a millisecond. Behind so many of them it looks at what else is to do.
+/// A row of logits takes the host up to a millisecond. After so many of them it looks at what else is to do.
 constexpr size_t rowsAtOnce = 32;
 
 class LiveKernel : public LiveExecutor {
@@ -320,7 +320,7 @@ std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
   return std::nullopt;
 }
 
-/// Behind all news.
+/// After all news.
 std::optional<Messages> LiveKernel::readTrace() {
   std::vector<std::pair<int, int>> open;
   std::vector<uint64_t> numbers;

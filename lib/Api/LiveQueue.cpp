@@ -30,7 +30,7 @@ Expected<uint64_t> LiveQueue::add(Request request, uint64_t user, Milliseconds p
   auto owned = std::make_shared<Request>(std::move(request));
   Lock lock(mutex);
   const auto refuses = [&] { return over || draining || stopped; };
-  // Requests that wait for lines go one behind the other: they must not take all the room of those that need none.
+  // Requests that wait for lines go one after the other: they must not take all the room of those that need none.
   const auto isFull = [&] {
     return waits() >= capacity || (wanted.lines > 0 && waitingForLines.size() >= (capacity + 1) / 2);
   };
@@ -152,7 +152,7 @@ void LiveQueue::count(LiveStats &stats) const {
 //===----------------------------------------------------------------------===//
 
 /// The next one that waits for nothing but a place, which has its lines from then on. Whoever needs none does not wait
-/// behind those that need some. These go one after the other, so that the one that needs most comes, too.
+/// after those that need some. These go one after the other, so that the one that needs most comes, too.
 std::optional<uint64_t> LiveQueue::nextToRun() {
   std::optional<uint64_t> next;
   if (!waitingForLines.empty()) {

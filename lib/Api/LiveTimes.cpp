@@ -26,7 +26,7 @@ std::vector<tools::OpenArrival> tools::openArrivals(size_t number, double perSec
   return out;
 }
 
-std::vector<double> tools::behindFastest(const std::vector<TwoTimes> &seen) {
+std::vector<double> tools::afterFastest(const std::vector<TwoTimes> &seen) {
   if (seen.empty())
     return {};
   // Both clocks from the first pair on, so that doubles are exact enough.

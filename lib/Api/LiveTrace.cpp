@@ -16,7 +16,7 @@ Trace traceHead(const Kernel::State &kernel, const LiveOptions &options) {
   return trace;
 }
 
-/// Behind its room nothing is kept: a trace without its end is none.
+/// After its room nothing is kept: a trace without its end is none.
 void LiveTrace::add(size_t &bytes, size_t more) {
   bytes += more;
   if (bytes <= most || full)

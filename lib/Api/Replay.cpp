@@ -33,7 +33,7 @@ void checkKernelReplay(const runtime::RunOutcome &run, const Trace &given, doubl
   std::vector<ReplayMismatch> mismatches;
   size_t before = 0; // rows of earlier passes
   auto logits = [&](size_t row) { return std::span<const float>(run.rowLogits[before + row]); };
-  // Behind other rows, results and logits belong to no row of the trace.
+  // After other rows, results and logits belong to no row of the trace.
   bool alike = true;
   for (size_t t = 0; t < run.trace.ticks.size(); ++t) {
     const std::vector<TracePass> &passes = run.trace.ticks[t].passes;

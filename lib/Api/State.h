@@ -1,4 +1,4 @@
-//===- State.h - what stands behind Program, Kernel and Session -----------===//
+//===- State.h - what comes after Program, Kernel and Session -----------===//
 #ifndef MEGALITH_LIB_API_STATE_H
 #define MEGALITH_LIB_API_STATE_H
 

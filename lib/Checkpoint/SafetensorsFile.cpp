@@ -215,7 +215,7 @@ std::optional<FileError> SafetensorsFile::add(const std::string &path, const Pla
                                                   headerBytes, MaxHeaderBytes));
   if (headerBytes > size - 8)
     return fail("safetensors-truncated", fmt::format("the header claims {} bytes, but the file ends "
-                                                     "{} bytes behind its length",
+                                                     "{} bytes after its length",
                                                      headerBytes, size - 8));
   json header;
   std::string_view text(reinterpret_cast<const char *>(bytes) + 8, headerBytes);

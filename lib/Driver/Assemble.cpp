@@ -24,7 +24,7 @@ std::string wholeText(const emit::Units &units) {
   return text;
 }
 
-/// An edited unit: `text`, which begins behind `before` lines of the file `path`. `#line N "name"` resumes the
+/// An edited unit: `text`, which begins after `before` lines of the file `path`. `#line N "name"` resumes the
 /// generated file's own numbers: after an edit they are this file's.
 static emit::Unit editedUnit(const emit::Unit &emitted, llvm::StringRef text, size_t before, const std::string &path) {
   const std::string own = CodeWriter::spelled(path), resume = " " + CodeWriter::spelled(emitted.fileName);

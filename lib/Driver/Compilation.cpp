@@ -221,10 +221,10 @@ static void warnOfLatePasses(const ir::Module &module, Diagnostics &diags) {
       const ir::Operation &issue = part.region().ops.back();
       const bool inLoop = part.has<ir::attr::loop>();
       const auto first = modelOf.find(part.get<ir::attr::after_site>());
-      if (issue.op == ir::Op::Enter) { // behind a loop it is behind the call in front of the loop
+      if (issue.op == ir::Op::Enter) { // after a loop it is after the call in front of the loop
         if (!inLoop && first != modelOf.end()) {
           const std::string before = first->second;
-          modelOf[issue.get<ir::attr::behind>()] = before;
+          modelOf[issue.get<ir::attr::outside>()] = before;
         }
         continue;
       }

@@ -101,7 +101,7 @@ private:
   /// The number that a region is evaluated for.
   std::string indexOf(const Region &region, SourceLoc loc);
 
-  /// The body of a lambda: `return value;`, behind the statements that it takes. `which` of the yielded values.
+  /// The body of a lambda: `return value;`, after the statements that it takes. `which` of the yielded values.
   struct Body {
     std::vector<Statement> statements;
     std::vector<Code> yields;

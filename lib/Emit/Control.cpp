@@ -72,10 +72,10 @@ private:
     else
       constant("reserve", -1, "admission reserves pages for the whole budget");
     constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0,
-             "that calls write behind all of a request's tokens");
+             "that calls write after all of a request's tokens");
     constant("callTokens", layoutOf.callTokens, "that the calls of one stage feed");
     if (layoutOf.continues && !layoutOf.trees)
-      w.line("static constexpr bool continues = true; // drafts of a run stand behind each other");
+      w.line("static constexpr bool continues = true; // drafts of a run stand one after the other");
     if (!layoutOf.trees)
       return;
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
@@ -118,7 +118,7 @@ private:
       w.line("using Pools = PoolList<{}>; // by the models' numbers", list);
       emitModelFacts(w, module);
       if (layout.continuing() > layout.trees())
-        w.line("static constexpr bool continues = true; // drafts of a run stand behind each other");
+        w.line("static constexpr bool continues = true; // drafts of a run stand one after the other");
       if (layout.trees())
         w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
     } else {
@@ -286,7 +286,7 @@ private:
     for (const CallSite &site : layout.sites) {
       if (site.turns) {
         w.comment(
-            fmt::format("Where a request in stage {} stands in front of a round, or behind the last one.", site.stage));
+            fmt::format("Where a request in stage {} stands in front of a round, or after the last one.", site.stage));
         const auto s = w.record("struct " + layout.names.sites.at(site.site));
         w.line("static constexpr int site = {};", site.site);
         continue;
@@ -362,7 +362,7 @@ private:
           llvm::StringRef(path).rsplit('/').second.empty() ? path : llvm::StringRef(path).rsplit('/').second.str(),
           op.loc.line);
     if (op.has<attr::after_site>() || op.has<attr::before_site>())
-      text += op.has<attr::after_site>() ? op.has<attr::before_site>() ? ", between two calls" : ", behind its call"
+      text += op.has<attr::after_site>() ? op.has<attr::before_site>() ? ", between two calls" : ", after its call"
                                          : ", up to its call";
     w.line();
     w.comment(text + ".");
@@ -421,13 +421,13 @@ private:
     const auto pass = llvm::find_if(parts, [](const Operation &op) { return op.op == Op::Pass; });
     const size_t split = pass - parts.begin();
     w.line();
-    w.comment("Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of its "
+    w.comment("Ticks up to the model's next pass, or to the end of the loop. After a pass: first the rest of its "
               "tick.");
-    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool behindPass)", "controlTicks");
+    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
-    const auto loop = w.scope("for (;; behindPass = true)", "tick");
+    const auto loop = w.scope("for (;; afterPass = true)", "tick");
     {
-      const auto rest = w.scope("if (behindPass)");
+      const auto rest = w.scope("if (afterPass)");
       range(split, parts.size(), split < parts.size());
       w.line("endTick(c);");
     }
@@ -443,40 +443,40 @@ private:
   }
 
   /// The same with several models: each pass of the list ends one call of the function, and the next call goes on
-  /// behind it.
+  /// after it.
   void ticksOfSeveral() {
     const auto &parts = tick();
     w.line();
-    w.comment("Ticks up to the next pass of a model, or to the end of the loop. Behind a pass: first the rest of its "
+    w.comment("Ticks up to the next pass of a model, or to the end of the loop. After a pass: first the rest of its "
               "tick.");
-    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool behindPass)", "controlTicks");
+    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
-    w.line("if (behindPass)");
+    w.line("if (afterPass)");
     w.line("  countPass(c);");
     const bool loops = layout.loops();
     const auto loop =
-        w.scope(fmt::format("for (int behind = behindPass ? c.behind : 0;;{})", loops ? "" : " behind = 0"), "tick");
-    const auto list = w.scope("switch (behind)");
+        w.scope(fmt::format("for (int after = afterPass ? c.after : 0;;{})", loops ? "" : " after = 0"), "tick");
+    const auto list = w.scope("switch (after)");
     size_t head = 0; // of a loop: its case
     for (size_t i = 0, passes = 0; i < parts.size() || passes == 0;) {
-      const bool behind = i < parts.size() && parts[i].op == Op::Pass;
+      const bool after = i < parts.size() && parts[i].op == Op::Pass;
       const auto piece = w.scope(fmt::format("case {}:", passes++));
       if (passes == 1) {
         w.line("beginTick(c);");
         w.line("if (c.done)");
         w.line("  return;");
-      } else if (behind) {
-        w.comment(fmt::format("Behind the pass of {}.", parts[i].name));
+      } else if (after) {
+        w.comment(fmt::format("After the pass of {}.", parts[i].name));
       }
       const int64_t number = i < parts.size() ? parts[i].get<attr::loop>() : -1;
       if (number >= 0 && parts[i].op == Op::Part) {
         w.comment("A round of the loop.");
         head = passes - 1;
       }
-      size_t end = i + behind;
+      size_t end = i + after;
       while (end < parts.size() && parts[end].op != Op::Pass && parts[end].get<attr::loop>() == number)
         ++end;
-      range(i, end, behind);
+      range(i, end, after);
       i = end;
       if (i < parts.size() && parts[i].op == Op::Pass) {
         const int64_t of = parts[i].get<attr::loop>();
@@ -486,13 +486,13 @@ private:
       } else if (number >= 0) {
         w.comment("Until a round serves nobody.");
         const auto again = w.scope("if (servedRound(c))");
-        w.line("behind = {};", head);
+        w.line("after = {};", head);
         w.line("break;");
       }
       if (i == parts.size()) {
         w.line("endTick(c);");
         if (loops)
-          w.line("behind = 0;");
+          w.line("after = 0;");
       }
     }
   }

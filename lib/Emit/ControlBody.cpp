@@ -65,7 +65,7 @@ void BodyBuilder::emit(const Operation &op) {
     return issue(op);
   case Op::Enter:
     return effect(op, fmt::format("t.enter<calls::{}, calls::{}>", layout.names.sites.at(op.get<attr::inside>()),
-                                  layout.names.sites.at(op.get<attr::behind>())));
+                                  layout.names.sites.at(op.get<attr::outside>())));
   case Op::Goto:
     return go(op);
   case Op::If:

@@ -72,7 +72,7 @@ bool BodyBuilder::outlivesField(const Operation &get) const {
             if (module.type(result).isList())
               views.insert(result.id);
         }
-    // What stands before a loop is looked at in each round, behind all that the round before it wrote.
+    // What stands before a loop is looked at in each round, after all that the round before it wrote.
     const bool loop = op.op == Op::For || op.op == Op::While;
     const bool writes = writesBelow(op).count("." + get.name) != 0;
     if (loop && seen && writes)

@@ -60,7 +60,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     const Operation *end = part.op == Op::Part ? &part.region().ops.back() : nullptr;
     if (!end || end->op != Op::Enter || part.has<attr::loop>())
       continue;
-    for (const int64_t number : {end->get<attr::inside>(), end->get<attr::behind>()}) {
+    for (const int64_t number : {end->get<attr::inside>(), end->get<attr::outside>()}) {
       CallSite &turn = sites.emplace_back();
       turn.site = number;
       turn.stage = part.get<attr::stage>();

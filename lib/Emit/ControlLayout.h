@@ -48,7 +48,7 @@ struct CallSite {
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
   int64_t loop = -1;  ///< of the tick, that it stands in
-  bool turns = false; ///< no call: where a slot stands in front of a round, or behind the last one
+  bool turns = false; ///< no call: where a slot stands in front of a round, or after the last one
   std::vector<CallAsk> asks = {};
 };
 
@@ -57,7 +57,7 @@ struct PoolLayout {
   const ir::Operation *op, *model; ///< null: there is none
   std::string name;                ///< in the source, where there are several
   int64_t callTokens = 0;          ///< that its calls of one stage feed
-  bool continues = false;          ///< drafts of a run of a stage stand behind each other
+  bool continues = false;          ///< drafts of a run of a stage stand one after the other
   bool trees = false;              ///< rows need not be a chain
 
   /// In LaunchParams::callTokens, of a slot.

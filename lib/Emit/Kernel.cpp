@@ -224,7 +224,7 @@ static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, 
     w.line("startControl(controlOfCta<Control>(), paramsOfCta(), pass);");
   }
   w.line();
-  w.comment("Behind the last tick of a launch that another one follows.");
+  w.comment("After the last tick of a launch that another one follows.");
   {
     const auto keep = w.scope("__device__ void controlKeep()", "controlKeep");
     w.line("keepControl(controlOfCta<Control>(), paramsOfCta());");

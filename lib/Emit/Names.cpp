@@ -144,7 +144,7 @@ ControlNames::ControlNames(const ir::Module &module) {
     const ir::Operation &end = part.region().ops.back();
     if (end.op == ir::Op::Enter && !part.has<attr::loop>()) {
       sites[end.get<attr::inside>()] = ofCalls.claim(typeName(stage) + "Round");
-      sites[end.get<attr::behind>()] = ofCalls.claim(typeName(stage) + "Behind");
+      sites[end.get<attr::outside>()] = ofCalls.claim(typeName(stage) + "After");
     }
   }
 }

@@ -46,7 +46,7 @@ class NameSet {
 public:
   /// `own`: what stands there already.
   NameSet(std::initializer_list<std::string> own = {}) : taken(own) {}
-  /// `name`, or with a number behind it.
+  /// `name`, or with a number after it.
   std::string claim(const std::string &name);
 
 private:
@@ -58,7 +58,7 @@ class Locals {
 public:
   static Locals ofStage() { return Locals(cppName, {"t", "r"}); }
   static Locals ofModel() { return Locals(localName, {}); }
-  /// A new one, called as `hint` says, or `otherwise` where there is no hint. `more` stands behind it.
+  /// A new one, called as `hint` says, or `otherwise` where there is no hint. `more` comes after it.
   std::string variable(llvm::StringRef hint, llvm::StringRef otherwise = "", llvm::StringRef more = "");
 
 private:

@@ -132,7 +132,7 @@ Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slic
 
 /// What follows from a reduction's result and constants alone: of a chain of values that nobody
 /// else uses, the last. It is computed once for a row.
-Value TensorEmitter::scalarBehind(const Group &group, const Slice &slice, Value result) {
+Value TensorEmitter::scalarAfter(const Group &group, const Slice &slice, Value result) {
   for (;;) {
     const auto user =
         llvm::find_if(slice, [&](const Operation *op) { return llvm::is_contained(op->operands, result); });
@@ -175,7 +175,7 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
       w.line("return {};", value);
       ours();
     }
-    const Value scalar = scalarBehind(group, slice, op->result());
+    const Value scalar = scalarAfter(group, slice, op->result());
     if (scalar != op->result()) {
       auto then = w.record(fmt::format("const auto then{} = [&](int row, float result)", number));
       Vectors values(w, group, Vectors::Scalar, 1, marker());
@@ -205,7 +205,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinksOf(const Group &group, cons
   return mine;
 }
 
-/// Of a range that begins with the matrix: behind its last tile. Whole tiles: the four lanes of a row store together,
+/// Of a range that begins with the matrix: after its last tile. Whole tiles: the four lanes of a row store together,
 /// padding too.
 static int64_t endOf(const plan::PairRange &r) { return r.pairBegin + shape::roundUp(r.pairs, shape::kPairsOfTile); }
 

@@ -35,7 +35,7 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
 /// The producer's static program for a model: one function per segment.
 void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names);
 
-/// Where the rows of logits stand that a pass keeps, in LaunchParams `params`: behind those that requests keep.
+/// Where the rows of logits stand that a pass keeps, in LaunchParams `params`: after those that requests keep.
 inline std::string keptRowsExpr(const plan::Plan &plan, llvm::StringRef params) {
   return params.str() + ".looks" + (plan.kept.bytes ? fmt::format(" + {}", plan.kept.bytes) : "");
 }

@@ -81,7 +81,7 @@ private:
 
   // --- groups ---------------------------------------------------------------
 
-  static ir::Value scalarBehind(const Group &group, const Slice &slice, ir::Value result);
+  static ir::Value scalarAfter(const Group &group, const Slice &slice, ir::Value result);
   /// Where the rows of logits stand that a pass keeps.
   std::string keptExpr(llvm::StringRef params) const { return keptRowsExpr(plan, params); }
   static bool isReduction(ir::Op op) { return op == ir::Op::ReduceSum || op == ir::Op::ReduceMax; }

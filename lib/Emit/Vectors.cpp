@@ -96,7 +96,7 @@ std::string Vectors::compute(const Operation &op, bool partner) {
                        width == Scalar ? ".v[0]" : "");
   case Op::Embed:
     if (op.get<attr::by>() ==
-        ir::By::Position) // that of a draft may lie behind the last one: nobody takes what becomes of it
+        ir::By::Position) // that of a draft may lie after the last one: nobody takes what becomes of it
       return fmt::format(
           "{}.load8(min(pass.rows[row].position, {}), {})", group.names.weights.at(op.name),
           ir::storageOf(*group.module.find(Op::Model, group.planned.name), op.name).get<attr::shape>()[0] - 1,

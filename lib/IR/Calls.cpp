@@ -187,7 +187,7 @@ int64_t earlierRows(const Module &module, llvm::StringRef model) {
       return;
     const int64_t each = mostRows(module, call);
     rows[stage] += rounds * each;
-    most = std::max(most, rows[stage] - each); // behind the last call
+    most = std::max(most, rows[stage] - each); // after the last call
   });
   return most;
 }

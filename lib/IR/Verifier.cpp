@@ -221,7 +221,7 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   if (!seated && hasTrait(op.op, Trait::InSlot))
     return fail(op, fmt::format("`{}` needs a state with `slot`", name));
   if (op.op == Op::Results && (parent.op != Op::Part || op.get<attr::site>() != resumed))
-    return fail(op, "`results` stand in the part behind their call");
+    return fail(op, "`results` stand in the part after their call");
   return true;
 }
 

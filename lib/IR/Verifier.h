@@ -110,7 +110,7 @@ private:
   const Operation *model = nullptr; ///< the model being checked
   bool seated = true;               ///< the stage or part being checked has a slot
   const Operation *pure = nullptr;  ///< around here: a region that must change nothing
-  int64_t resumed = -1;             ///< the call site behind which the part stands
+  int64_t resumed = -1;             ///< the call site after which the part stands
   int64_t repeatCount = 0;          ///< of the enclosing `repeat`; 0 outside
   std::vector<bool> defined;        ///< visible here
   std::vector<bool> seen;           ///< defined anywhere so far

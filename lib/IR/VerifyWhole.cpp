@@ -102,7 +102,7 @@ bool Verifier::checkSites() {
   return true;
 }
 
-/// The list of a tick: one pass for each model that is called, and behind it, once for each call, the part that goes
+/// The list of a tick: one pass for each model that is called, and after it, once for each call, the part that goes
 /// on.
 bool Verifier::checkParts() {
   const auto ticks = module.all(Op::Tick);
@@ -119,7 +119,7 @@ bool Verifier::checkParts() {
     if (op.has<attr::before_site>())
       issuers[op.get<attr::before_site>()] = &op;
     else if (const Operation *end = op.op == Op::Part ? terminator(op) : nullptr; end && end->op == Op::Enter)
-      issuers[end->get<attr::inside>()] = issuers[end->get<attr::behind>()] = &op;
+      issuers[end->get<attr::inside>()] = issuers[end->get<attr::outside>()] = &op;
   for (const Operation &op : list) {
     if (op.op == Op::Pass && !op.has<attr::loop>() && passes[op.name]++)
       return fail(op, "a model has one pass in a tick");
@@ -127,22 +127,22 @@ bool Verifier::checkParts() {
       continue;
     const auto issuer = issuers.find(op.get<attr::after_site>());
     if (issuer == issuers.end())
-      return fail(op, "no other part ends in the call that this one stands behind");
+      return fail(op, "no other part ends in the call that this one comes after");
     const Operation &before = *issuer->second;
     if (before.get<attr::stage>() != op.get<attr::stage>() || before.get<attr::state>() != op.get<attr::state>())
-      return fail(op, "the parts before and behind a call are of one stage and state");
+      return fail(op, "the parts before and after a call are of one stage and state");
     // checkLoops() has seen those of a loop.
     if (terminator(before)->op == Op::Issue && !op.has<attr::loop>() && !passes[terminator(before)->name])
-      return fail(op, "a part behind a call stands behind the model's pass");
+      return fail(op, "a part after a call comes after the model's pass");
     issuers.erase(issuer);
   }
   if (!issuers.empty())
-    return fail(*issuers.begin()->second, "no part stands behind the call");
+    return fail(*issuers.begin()->second, "no part comes after the call");
   return true;
 }
 
-/// A loop of the tick: behind the part that enters it stand, as neighbours, its parts, each of which ends in a call,
-/// with the pass behind it, and the last in the `enter` of the next round; behind them the part that goes on.
+/// A loop of the tick: after the part that enters it stand, as neighbours, its parts, each of which ends in a call,
+/// with the pass after it, and the last in the `enter` of the next round; after them the part that goes on.
 bool Verifier::checkLoops(const Operation &tick) {
   const std::vector<Operation> &list = tick.region().ops;
   const auto loopOf = [](const Operation &op) {
@@ -158,13 +158,13 @@ bool Verifier::checkLoops(const Operation &tick) {
   for (const Operation &op : list) {
     sites += op.op == Op::Part && op.has<attr::before_site>();
     if (const Operation *enter = enters(op); enter && loopOf(op) < 0) {
-      turns.insert({enter->get<attr::inside>(), enter->get<attr::behind>()});
+      turns.insert({enter->get<attr::inside>(), enter->get<attr::outside>()});
       outer[enter->get<attr::inside>()] = enter;
     }
   }
   if (!turns.empty() && (turns.size() != 2 * outer.size() || *turns.begin() != sites ||
                          *turns.rbegin() + 1 != sites + static_cast<int64_t>(turns.size())))
-    return fail(*outer.begin()->second, fmt::format("`inside` and `behind` of {} loops are the numbers behind the {} "
+    return fail(*outer.begin()->second, fmt::format("`inside` and `outside` of {} loops are the numbers after the {} "
                                                     "calls, each one",
                                                     outer.size(), sites));
   for (size_t i = 0; i < list.size();) {
@@ -178,11 +178,11 @@ bool Verifier::checkLoops(const Operation &tick) {
       return fail(list[i], "a loop begins with the part that an `enter` in front of it names, and stands in one place");
     const Operation &enter = *entry->second;
     outer.erase(entry);
-    for (;; ++i) { // a part, and what stands behind it
+    for (;; ++i) { // a part, and what comes after it
       const Operation *end = list[i].op == Op::Part ? terminator(list[i]) : nullptr;
       if (end && end->op == Op::Enter) {
         if (end->get<attr::inside>() != enter.get<attr::inside>() ||
-            end->get<attr::behind>() != enter.get<attr::behind>() ||
+            end->get<attr::outside>() != enter.get<attr::outside>() ||
             end->get<attr::rounds>() != enter.get<attr::rounds>())
           return fail(*end, "the `enter` of the next round is that in front of the loop");
         break;
@@ -191,7 +191,7 @@ bool Verifier::checkLoops(const Operation &tick) {
           list[i + 1].name != end->name || loopOf(list[i + 1]) != loop || loopOf(list[i + 2]) != loop ||
           list[i + 2].op != Op::Part || list[i + 2].get<attr::after_site>() != end->get<attr::site>())
         return fail(list[i],
-                    "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in "
+                    "a part of a loop ends in a call, with the pass and the part that continues after it, or in "
                     "`enter`");
       ++i;
     }
@@ -199,8 +199,8 @@ bool Verifier::checkLoops(const Operation &tick) {
       return fail(list[i], "a loop of the tick has a call");
     ++i;
     if (i == list.size() || list[i].op != Op::Part || loopOf(list[i]) >= 0 ||
-        list[i].get<attr::after_site>() != enter.get<attr::behind>())
-      return fail(enter, "behind a loop stands the part that goes on with `behind`");
+        list[i].get<attr::after_site>() != enter.get<attr::outside>())
+      return fail(enter, "after a loop stands the part that goes on with `outside`");
   }
   return outer.empty() || fail(*outer.begin()->second, "there is no loop that this leads to");
 }

@@ -103,7 +103,7 @@ static bool consumeSuffix(llvm::StringRef &name) {
   return llvm::any_of(codeSuffixes, consume) || llvm::any_of(otherSuffixes, consume);
 }
 
-/// os::TemporaryFile's `.PID-NUMBER`, and nothing behind it.
+/// os::TemporaryFile's `.PID-NUMBER`, and nothing after it.
 static bool isTemporaryEnd(llvm::StringRef text) {
   auto [pid, number] = text.split('-');
   return pid.consume_front(".") && !pid.empty() && !number.empty() && llvm::all_of(pid, llvm::isDigit) &&

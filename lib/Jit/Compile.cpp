@@ -89,7 +89,7 @@ namespace {
 
 /// While NVRTC compiles, on any number of threads. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a
 /// function that is called) to the process's stderr, past NVRTC's log. They are for who writes device code, not for who
-/// runs it: they are caught here, and all else comes out behind them. And there is code on which ptxas gives up by
+/// runs it: they are caught here, and all else comes out after them. And there is code on which ptxas gives up by
 /// ending the process: what it said comes out then, too, and the process ends as after an error.
 class Compiling {
 public:

@@ -90,7 +90,7 @@ static std::optional<LogError> parseErrorLine(llvm::StringRef line) {
       error.message += " (line " + at.take_while(llvm::isDigit).str() + " of the PTX)";
     return error;
   }
-  // A file's name may hold such a mark, too: the first one behind a place counts.
+  // A file's name may hold such a mark, too: the first one after a place counts.
   for (llvm::StringRef mark : {": catastrophic error", ": fatal error", ": error"})
     for (size_t at = line.find(mark); at != llvm::StringRef::npos; at = line.find(mark, at + 1)) {
       // The number that some errors carry, `error #20: `, says nothing more.

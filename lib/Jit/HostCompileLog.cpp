@@ -46,7 +46,7 @@ static std::string nameBefore(StringRef message, std::initializer_list<StringRef
              : "";
 }
 
-/// What comes in quotes behind `start`.
+/// What comes in quotes after `start`.
 static std::string nameAfter(StringRef message, StringRef start) {
   if (!message.consume_front(start))
     return "";
@@ -101,7 +101,7 @@ static std::optional<LogError> parseLine(StringRef line) {
     size_t at = line.find(mark);
     if (at == StringRef::npos)
       continue;
-    // A file's name may hold such words, too: what stands behind a place counts, if there is one.
+    // A file's name may hold such words, too: what comes after a place counts, if there is one.
     for (size_t next = at; next != StringRef::npos && error.file.empty(); next = line.find(mark, next + 1))
       if (parseHostPlace(line.take_front(next), error); !error.file.empty())
         at = next;

@@ -55,7 +55,7 @@ public:
   bool string(std::string &value) override { return add(std::move(value)); }
   bool binary(json::binary_t &) override { return false; } // not in JSON
   bool number_float(double value, const std::string &) override {
-    // The parser reads one byte behind a number, unless the text ends there.
+    // The parser reads one byte after a number, unless the text ends there.
     for (uint64_t end : {here(), here() - 1})
       if (auto found = nonFinite.find(end); found != nonFinite.end())
         value = found->second;
@@ -82,7 +82,7 @@ public:
   }
 
   bool parse_error(size_t byte, const std::string &token, const nlohmann::detail::exception &error) override {
-    // The library counts the byte it stopped behind, from 1.
+    // The library counts the byte it stopped after, from 1.
     const uint64_t at = std::min<uint64_t>(byte == 0 ? 0 : byte - 1, text.size());
     constexpr int outOfRange = 406;
     if (error.id == outOfRange)

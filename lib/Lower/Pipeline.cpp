@@ -72,7 +72,7 @@ public:
   }
 
 private:
-  /// How many rows the calls of one run of a stage can write behind the last token that the
+  /// How many rows the calls of one run of a stage can write after the last token that the
   /// request may come to have: what a pool needs beside prompt and budget.
   int64_t rowsBeyond(const Region &stage, const std::string &pool) const {
     std::set<Value> views; // of the request's tokens
@@ -85,7 +85,7 @@ private:
       const int64_t rows = rounds * mostRows(module, op);
       if (op.get<attr::kv>() == KvUse::Draft) {
         most = std::max(most, written + drafts + rows);
-        drafts += rows;                          // the next ones go behind them
+        drafts += rows;                          // the next ones go after them
       } else if (!views.count(op.operands[0])) { // what the request has is counted already
         written += rows;
         most = std::max(most, written - 1); // the first is its last token

@@ -173,7 +173,7 @@ Value StageBody::fromEnd(Value base, const Expr &bound) {
     // Farther than that no sequence reaches; of the least i32 there is no negative.
     distance = builder.constant(std::min<int64_t>(-bound.as<sema::Number>().intValue, INT32_MAX));
   } else {
-    // What is not negative is no distance: nothing stands behind the end.
+    // What is not negative is no distance: nothing comes after the end.
     Value least = builder.constant(-int64_t(INT32_MAX)), zero = builder.constant(INT64_C(0));
     Value below = expression(bound);
     below = emit(Op::Min, bound.loc, {below, zero}, i32);

@@ -1,6 +1,6 @@
 // A map in front of an attention that makes its queries, and keys and values for the pool, of what a product stored,
 // head by head: norms over each head, say, and rope. Where no slot has two rows in a pass, attention makes them where
-// it takes them, and the map and the edge behind it fall away.
+// it takes them, and the map and the edge after it fall away.
 #include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include <map>

@@ -109,7 +109,7 @@ private:
     planned.records.workspaceBytes = 2 * planned.records.setBytes;
   }
 
-  /// What crosses in tagged words and counters, behind the words of a pass.
+  /// What crosses in tagged words and counters, after the words of a pass.
   void placeTagged(ModelPlan &planned, const Operation &model) {
     planned.bestOffset = plan.taggedBytes;
     const int64_t lines = plan.rowsPerPass * planned.results.size();

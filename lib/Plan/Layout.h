@@ -14,7 +14,7 @@ inline shape::Attention shapeOf(const ir::Operation &attention) {
   return {attention.get<ir::attr::heads>(), attention.get<ir::attr::kv_heads>(), attention.get<ir::attr::dim>()};
 }
 
-/// Behind the plan of phases and matrices: lays matrices and vectors into the stream, buffers into a row's
+/// After the plan of phases and matrices: lays matrices and vectors into the stream, buffers into a row's
 /// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
 /// `models` are those of the plan, in its order.
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const ir::Operation *> models, Diagnostics &diags);

@@ -1,7 +1,7 @@
 //===- Planner.cpp - phases, matrices, places and edges of a model --------===//
 //
 // Goes through a model's operations and makes a phase of each: which matrix it streams, where its
-// values stand, which edge is behind it. Layout.cpp gives everything its place in memory.
+// values stand, which edge is after it. Layout.cpp gives everything its place in memory.
 //===----------------------------------------------------------------------===//
 #include "Layout.h"
 #include "megalith/IR/Calls.h"
@@ -46,7 +46,7 @@ public:
   }
 
   /// An edge is tagged words when only maxima cross it: CTA 0 alone reads these, and
-  /// the next pass begins behind that. Edges of parts stand behind those of all models.
+  /// the next pass begins after that. Edges of parts come after those of all models.
   void lowerEdges() {
     for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
@@ -214,7 +214,7 @@ private:
       case Op::Stream:
       case Op::Map:
       case Op::Attention: {
-        // Behind the repeat, phases go to `after`.
+        // After the repeat, phases go to `after`.
         std::vector<Phase> &target = segment && segment->repeatCount ? segment->after : phases;
         if (!planPhase(op, model, layers, target))
           return false;
@@ -402,11 +402,10 @@ private:
   bool checkRotations(const Operation &op) {
     const Operation *rotation = rotationOfScattered(module, op);
     return !rotation ||
-           unsupported(
-               *rotation,
-               fmt::format("a rotation of {} of the {} values of a head behind a norm of whole rows; a multiple "
-                           "of 16 of them",
-                           rotation->get<attr::turned>(), rotation->get<attr::dim>()));
+           unsupported(*rotation,
+                       fmt::format("a rotation of {} of the {} values of a head after a norm of whole rows; a multiple "
+                                   "of 16 of them",
+                                   rotation->get<attr::turned>(), rotation->get<attr::dim>()));
   }
 
   /// Maps store eight columns at a time, and keep no best logit.
@@ -557,7 +556,7 @@ private:
     for (auto [index, arg] : llvm::enumerate(body.args)) {
       if (index >= forwarded.size())
         return unsupported(op, "a segment with more arguments than the one before yields");
-      // `kv` orders an attention behind the append; nothing is stored for it.
+      // `kv` orders an attention after the append; nothing is stored for it.
       if (module.type(arg).kind != ir::Type::Kv)
         planned.placeOf[arg.id] = planned.placeOf.at(forwarded[index].id);
     }

@@ -87,7 +87,7 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
     }
   }
   if (!planned.vectors.empty())
-    out += "vectors (behind the matrices)\n";
+    out += "vectors (after the matrices)\n";
   for (const Vector &v : planned.vectors)
     out += fmt::format("  {:<24} {} columns{}, offset {}\n", v.weight, v.length,
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
@@ -157,7 +157,7 @@ std::string print(const Plan &plan) {
   }
   out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)
-    out += fmt::format("  {:>3} behind {:<24} {}\n", i, plan.edges[i].name, loweringName(plan.edges[i].lowering));
+    out += fmt::format("  {:>3} after {:<24} {}\n", i, plan.edges[i].name, loweringName(plan.edges[i].lowering));
   return out;
 }
 

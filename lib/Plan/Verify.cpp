@@ -119,7 +119,7 @@ private:
     return true;
   }
 
-  /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of
+  /// Room for a unit's sums and two windows after them in a pass of any number of rows: as of Windows of
   /// device/Windows.cuh.
   bool checkWindows() {
     for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
@@ -211,7 +211,7 @@ private:
   bool write(const Place &place, uint32_t value, const std::string &phase, SourceLoc loc) {
     const Buffer &buffer = planned.buffers[place.buffer];
     if (spot(place).second >= buffer.instances)
-      return fail(fmt::format("phase `{}` writes behind the last instance of buffer `{}`", phase, buffer.name), loc);
+      return fail(fmt::format("phase `{}` writes after the last instance of buffer `{}`", phase, buffer.name), loc);
     if (!written.try_emplace(spot(place), std::set<uint32_t>{value}).second)
       return fail(fmt::format("phase `{}` writes buffer `{}` a second time in a pass", phase, buffer.name), loc);
     return true;
@@ -227,7 +227,7 @@ private:
         return fail(fmt::format("phase `{}` makes what no map in front of it makes", phase.name), place(phase));
       if (phase.several && (i + 1 == phases.size() || phases[i + 1].makes != phase.op))
         return fail(
-            fmt::format("phase `{}` does not run in all passes, and nothing behind it makes what it makes", phase.name),
+            fmt::format("phase `{}` does not run in all passes, and nothing after it makes what it makes", phase.name),
             place(phase));
       if (phase.several)
         ofSeveral.insert(phase.op);

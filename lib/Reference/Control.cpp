@@ -13,7 +13,7 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
-/// A clock as pipelines read it: behind 24 days it stands still.
+/// A clock as pipelines read it: after 24 days it stands still.
 static int32_t milliseconds(int64_t clock) { return static_cast<int32_t>(std::min<int64_t>(clock, INT32_MAX)); }
 
 Control::Flow Control::runRegion(const ir::Region &region, size_t first) {
@@ -71,7 +71,7 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::Enter: // as if a call had been served
     r.call = {};
     r.call.op = &op;
-    r.call.site = operand(op, 0).i ? op.get<attr::inside>() : op.get<attr::behind>();
+    r.call.site = operand(op, 0).i ? op.get<attr::inside>() : op.get<attr::outside>();
     r.call.since = tick;
     r.call.served = true;
     return Flow::Suspended;
@@ -280,7 +280,7 @@ void Control::keep(int index, int64_t count) {
   kv.len = kv.end = std::max<int64_t>(0, std::min(kv.end, count));
   if (firstPageSeen(program.pools[index], kv.len) >= kv.first)
     return;
-  // The rows behind would see a page that was given back: all of them are to be fed again, into the pages that are
+  // The rows after would see a page that was given back: all of them are to be fed again, into the pages that are
   // left.
   kv.len = kv.end = kv.first = 0;
 }
@@ -384,7 +384,7 @@ void Control::takeRows(const Operation &op) {
                              : place < r.call.begin ? kv.fed[place].position + 1
                                                     : r.call.feed[place - r.call.begin].position + 1;
     const int64_t seen = !visible ? position + 1 : ofEach ? value(visible).seq[i] : value(visible).i;
-    // No row sees one behind those of its call.
+    // No row sees one after those of its call.
     if (seen < 1 || seen > position - i + count)
       throw fault(Fault::IndexRange, seen, position - i + count);
     r.call.feed.push_back(

@@ -189,7 +189,7 @@ const Val &Control::body(const Operation &op, int32_t i, unsigned which) {
   return value(region.ops.back().operands[which]);
 }
 
-/// A place in the order of numbers: greater is later, a NaN behind all others in either direction.
+/// A place in the order of numbers: greater is later, a NaN after all others in either direction.
 static int64_t rankOf(const Val &v, bool isF32, bool descending) {
   if (!isF32)
     return descending ? -int64_t(v.i) : v.i;

@@ -37,7 +37,7 @@ struct FedRow {
 /// the rows that the last call wrote stop.
 struct KvShare {
   int64_t len = 0, end = 0;
-  int64_t drafts = 0;         ///< rows behind `len` that this run of the stage has fed
+  int64_t drafts = 0;         ///< rows after `len` that this run of the stage has fed
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
   int64_t passes = 0;         ///< of the model, that it had rows in
@@ -68,7 +68,7 @@ struct ReducerInput {
 /// A line for each row that is read, by the result of the model.
 using RowsOfResults = std::map<std::string, std::vector<std::span<const float>>>;
 
-/// A call that suspended its stage, until the part behind it runs.
+/// A call that suspended its stage, until the part after it runs.
 struct PendingCall {
   const ir::Operation *op = nullptr; ///< `call` or `issue`; null: none
   int64_t site = -1;
@@ -147,7 +147,7 @@ public:
   RunResult run();
 
   // What control code uses (Control.cpp).
-  /// Moves the rows path[0], path[1], ... of the run to the places behind `len`.
+  /// Moves the rows path[0], path[1], ... of the run to the places after `len`.
   void moveRows(Running &r, int pool, const std::vector<int32_t> &path);
   const Program program;
   const Options &options;

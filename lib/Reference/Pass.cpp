@@ -49,7 +49,7 @@ int64_t Machine::unpromised(int pool) const {
 }
 
 /// Serves one call: gives it rows, of which `left` are left in the pass, and the pages for
-/// them. A call that cannot have both gets neither, so that those behind it can.
+/// them. A call that cannot have both gets neither, so that those after it can.
 void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken) {
   KvShare &kv = r.kv[pool];
   const PoolInfo &info = program.pools[pool];
@@ -77,7 +77,7 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   auto held = static_cast<int64_t>(kv.pages.size());
   int64_t need = (r.call.begin + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
-    // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
+    // What was promised is there. Beyond that nobody takes a page after one who waits for some.
     int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
     if (beyond > 0 && (blocked || beyond > unpromised(pool))) {
       blocked = true;
@@ -109,7 +109,7 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
 }
 
 /// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
-/// model lacks cannot be accepted, and what a model behind the first one gives are drafts: these may be any token.
+/// model lacks cannot be accepted, and what a model after the first one gives are drafts: these may be any token.
 std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != ir::KvUse::Draft;
   const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
@@ -123,7 +123,7 @@ std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_
   return std::nullopt;
 }
 
-/// Lets the call go on behind the pass.
+/// Lets the call continue after the pass.
 void Machine::serve(Running &r) {
   KvShare &kv = r.kv[r.call.pool];
   r.call.served = true;
@@ -225,7 +225,7 @@ void Machine::keepRows(Running &r, const RowsOfResults &of) {
   }
 }
 
-/// With injected drafts, the models behind the first one guess these: the tokens that the call's rows gave are
+/// With injected drafts, the models after the first one guess these: the tokens that the call's rows gave are
 /// replaced. Of several tokens of a row the first one is. The trace has what the model gave.
 void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows) {
   if (r.call.pool == 0 || static_cast<size_t>(r.number) >= options.oracleDrafts.size())

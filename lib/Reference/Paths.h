@@ -13,9 +13,9 @@ struct RowPath {
   int64_t from = 0;            ///< each position below stands at the place of its number
   std::vector<int32_t> places; ///< of the positions from `from` on
 
-  /// The position behind the row's.
+  /// The position after the row's.
   int64_t end() const { return from + static_cast<int64_t>(places.size()); }
-  /// The place of a position. Positions behind the row are those of the rows behind it.
+  /// The place of a position. Positions after the row are those of the rows after it.
   int64_t at(int64_t position) const {
     if (position < from || places.empty())
       return position;

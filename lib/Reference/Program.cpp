@@ -112,13 +112,13 @@ void Program::readTick(const Operation &tick) {
   }
 }
 
-/// Cuts each stage behind its calls. A model's pass stands at its last call; a
-/// part behind a call moves behind that pass; all else keeps file order.
+/// Cuts each stage after its calls. A model's pass stands at its last call; a
+/// part after a call moves after that pass; all else keeps file order.
 void Program::derivePartsFromStages() {
   struct Item {
     PartInfo part;
     int callPool = -1;  ///< pool of the call that ends the part
-    int afterPool = -1; ///< pool of the call that it stands behind
+    int afterPool = -1; ///< pool of the call that it comes after
   };
   std::vector<Item> items;
   for (const Operation *stage : module.all(Op::Stage)) {
@@ -140,7 +140,7 @@ void Program::derivePartsFromStages() {
     begin(0);
     for (size_t i = 0; i < ops.size(); ++i) {
       if (ops[i].op == Op::For && ops[i].has<attr::rounds>())
-        throw NotExecutable("a loop with calls runs behind `form-ticks`");
+        throw NotExecutable("a loop with calls runs after `form-ticks`");
       if (ops[i].op != Op::Call)
         continue;
       if (!states[on].slot)
@@ -170,7 +170,7 @@ void Program::derivePartsFromStages() {
     follows[pool] = items[trigger[pool]].afterPool;
     inFileOrder.push_back(pool);
   }
-  // Two passes that would follow each other: the first in the file does not wait, but stands behind its stage's first
+  // Two passes that would follow each other: the first in the file does not wait, but comes after its stage's first
   // part.
   for (int pool : inFileOrder) {
     int next = follows[pool];
@@ -182,8 +182,8 @@ void Program::derivePartsFromStages() {
     while (items[trigger[pool]].afterPool >= 0)
       --trigger[pool];
   }
-  // All that goes on behind a pass comes before another one.
-  const auto passesBehind = [&](size_t item) {
+  // All that continues after a pass comes before another one.
+  const auto passesAfter = [&](size_t item) {
     std::vector<int> passes;
     for (int pool : inFileOrder)
       if (trigger[pool] == item)
@@ -201,7 +201,7 @@ void Program::derivePartsFromStages() {
       if (items[i].afterPool != pool)
         continue;
       parts.push_back(items[i].part);
-      for (int next : passesBehind(i))
+      for (int next : passesAfter(i))
         due.push_back(next);
     }
     for (int next : due)
@@ -211,7 +211,7 @@ void Program::derivePartsFromStages() {
     if (items[i].afterPool >= 0)
       continue;
     parts.push_back(items[i].part);
-    for (int pool : passesBehind(i))
+    for (int pool : passesAfter(i))
       place(pool);
   }
 }

@@ -42,7 +42,7 @@ struct PoolInfo {
   SourceLoc loc;
   int64_t pages = 0, pageTokens = 1, watermark = 100;
   bool wait = false;      ///< `on_full: wait`
-  int64_t rowsBeyond = 0; ///< that calls of a stage can write behind all of a request's tokens
+  int64_t rowsBeyond = 0; ///< that calls of a stage can write after all of a request's tokens
   int64_t reserve = -1;   ///< tokens to reserve pages for, beyond those there are; -1: the budget
   int64_t window = 0;     ///< positions that a row sees, itself among them; 0: all
 };

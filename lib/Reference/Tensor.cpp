@@ -235,7 +235,7 @@ Matrix TensorModel::embed(const Operation &op) {
   int64_t columns = module.type(op.result()).size;
   Matrix out(static_cast<int64_t>(rows.size()), columns);
   for (size_t r = 0; r < rows.size(); ++r) {
-    // A draft may stand behind the last position that a request may have. Nobody takes what becomes of it.
+    // A draft may come after the last position that a request may have. Nobody takes what becomes of it.
     const int64_t index =
         byPosition ? std::min<int64_t>(rows[r].position, weights.rows(op.name, layer) - 1) : lineOfToken(rows[r].token);
     const uint16_t *line = weights.line(op.name, layer, index);

@@ -191,7 +191,7 @@ void Machine::reclaim() {
       free.push_back(kv.pages.back());
       kv.pages.pop_back();
     }
-    // No row to come stands below `len`. Drafts behind it do not count: they may not be kept.
+    // No row to come stands below `len`. Drafts after it do not count: they may not be kept.
     const int64_t seen = firstPageSeen(program.pools[pool], kv.len);
     const auto kept = kv.pages.begin() + std::max<int64_t>(0, seen - kv.first);
     free.insert(free.end(), kv.pages.begin(), kept);
@@ -244,7 +244,7 @@ int64_t Machine::worstPages(const Running &r, const PoolInfo &pool) const {
 }
 
 /// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were
-/// written behind it before, and of a pass.
+/// written after it before, and of a pass.
 int64_t Machine::mostHeld(const PoolInfo &pool) const {
   return pool.window > 0 ? ceilDiv(pool.window + 2 * program.rowsPerPass - 2, pool.pageTokens) + 1 : INT64_MAX;
 }

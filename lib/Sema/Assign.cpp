@@ -28,8 +28,8 @@ void Statements::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, 
                  plural(holds, rows ? "row" : unit) + (f.type.table && !rows ? " a row" : ""),
                  has >= Unbounded ? "any number of them" : std::to_string(has));
     if (const bool follows = scope.flows.count(f.name); scope.loops > 0 && !follows && readsField(*v, f.name))
-      diags.note(fmt::format("`{0}` may be full here: behind `- {0}: '[]'` in front of the loop, in the same stage and "
-                             "behind the last call, its length is followed",
+      diags.note(fmt::format("`{0}` may be full here: after `- {0}: '[]'` in front of the loop, in the same stage and "
+                             "after the last call, its length is followed",
                              f.name));
     else
       noteBound(ctx, *v);

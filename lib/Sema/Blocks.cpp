@@ -22,7 +22,7 @@ static Flow either(const Flow &a, const Flow &b) {
   return {wider(a.type, b.type), first ? b.range : second ? a.range : hull(a.range, b.range)};
 }
 
-/// Behind one of two ways: what is known on both.
+/// After one of two ways: what is known on both.
 static Flows joined(const Flows &a, const Flows &b) {
   Flows out;
   for (const auto &[name, flow] : a)
@@ -139,7 +139,7 @@ void Statements::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &
   into.push_back(std::move(s));
 }
 
-Flows Statements::flowsBehind(const ast::Stmt &stmt, Scope inner) const {
+Flows Statements::flowsAfter(const ast::Stmt &stmt, Scope inner) const {
   Diagnostics unheard(diags.sources());
   Context known(ctx, unheard);
   Statements ahead(known);
@@ -228,7 +228,7 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
     inner.flows = head;
     inner.assigned = &assigned;
     assigned.clear();
-    return flowsBehind(stmt, inner);
+    return flowsAfter(stmt, inner);
   };
   const auto get = [](const Flows &flows, const std::string &name, const Flow &otherwise) {
     auto it = flows.find(name);
@@ -245,7 +245,7 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
   for (const std::string &name : changed)
     head[name] = rounds > 1 ? either(first[name], get(end, name, first[name])) : first[name];
   const Flows once = head;
-  Flows limit = head; // behind a round
+  Flows limit = head; // after a round
   // Where a round does not keep to it, a name grows in each round as much as in the first one, or it is what the round
   // makes of it, or it grows as much as in that round.
   constexpr unsigned mostTries = 5;
@@ -255,8 +255,8 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
     kept = true;
     for (const std::string &name : changed) {
       Flow &h = head[name], &most = limit[name];
-      const Flow behind = get(again, name, h);
-      if (within(behind, most))
+      const Flow after = get(again, name, h);
+      if (within(after, most))
         continue;
       kept = false;
       const Flow &start = first[name];
@@ -265,14 +265,14 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
       if (tried >= mostTries) {
         noBound(h);
         most = h;
-      } else if (tried == 0 ? !within(behind, moved(start, step, rounds)) : tried % 2 != 0) {
-        most = h = either(h, behind);
+      } else if (tried == 0 ? !within(after, moved(start, step, rounds)) : tried % 2 != 0) {
+        most = h = either(h, after);
       } else {
         if (tried > 0) {
-          step.type.capacity = start.type.capacity + std::max<int64_t>(0, behind.type.capacity - h.type.capacity);
-          step.type.rows = start.type.rows + std::max<int64_t>(0, behind.type.rows - h.type.rows);
-          step.range.hi = start.range.hi + std::max<int64_t>(0, behind.range.hi - h.range.hi);
-          step.range.lo = start.range.lo + std::min<int64_t>(0, behind.range.lo - h.range.lo);
+          step.type.capacity = start.type.capacity + std::max<int64_t>(0, after.type.capacity - h.type.capacity);
+          step.type.rows = start.type.rows + std::max<int64_t>(0, after.type.rows - h.type.rows);
+          step.range.hi = start.range.hi + std::max<int64_t>(0, after.range.hi - h.range.hi);
+          step.range.lo = start.range.lo + std::min<int64_t>(0, after.range.lo - h.range.lo);
         }
         h = either(h, moved(start, step, rounds - 1));
         most = either(h, moved(start, step, rounds));
@@ -288,13 +288,13 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
       const Flows again = round(tight);
       bool kept = true;
       for (const std::string &name : changed) {
-        const Flow behind = get(again, name, tight[name]);
-        if (within(behind, tight[name]))
+        const Flow after = get(again, name, tight[name]);
+        if (within(after, tight[name]))
           continue;
         kept = false;
         const auto of = bounds.find(name);
         tight[name] =
-            either(tight[name], threshold(behind, of == bounds.end() ? std::vector<Flow>() : of->second, head[name]));
+            either(tight[name], threshold(after, of == bounds.end() ? std::vector<Flow>() : of->second, head[name]));
       }
       if (!kept)
         continue;

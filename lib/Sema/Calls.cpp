@@ -197,7 +197,7 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
   rows.insert(rows.begin(), fed);
   *call.reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
   scope.locally->changes.push_back("kv " + call.model);
-  // The stage waits here. What the fields are behind it is not for it to say. In a loop it still is how long they have
+  // The stage waits here. What the fields are after it is not for it to say. In a loop it still is how long they have
   // become: storing one checks it.
   for (const CheckedField &f : ctx.out.fields)
     if (auto flow = scope.flows.find(f.name); !f.local && flow != scope.flows.end()) {

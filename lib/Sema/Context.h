@@ -18,7 +18,7 @@ struct Uses {
   std::map<std::string, SourceLoc> freeReads; ///< first read before any assignment
   std::set<std::string> assigned;
   bool appends = false, commits = false;
-  std::map<std::string, SourceLoc> drafts; ///< models that are fed drafts behind their KV: the first such call
+  std::map<std::string, SourceLoc> drafts; ///< models that are fed drafts after their KV: the first such call
   std::set<std::string> keeps;             ///< models whose KV is kept, by a call or by `kv.M.keep`
 };
 

@@ -188,7 +188,7 @@ ExprRef Expressions::checkTiers(const Arguments &args) {
     return nullptr;
   }
   std::vector<ExprRef> items = {x};
-  // The first one that x reaches is taken. So none is reached behind one that is as low, or that x always reaches; the
+  // The first one that x reaches is taken. So none is reached after one that is as low, or that x always reaches; the
   // last one stands for all others as well.
   const auto known = [&](const ExprRef &v) { return evaluate(*v); };
   const auto numberOf = [](const Constant &c) {

@@ -230,10 +230,10 @@ static std::vector<Box> without(const std::vector<Box> &boxes, const Box &hole) 
     for (size_t i = 0; i < box.size(); ++i)
       apart |= hole[i].second <= box[i].first || box[i].second <= hole[i].first;
     for (size_t i = 0; !apart && i < box.size(); ++i) {
-      Box before = box, behind = box;
+      Box before = box, after = box;
       before[i].second = hole[i].first;
-      behind[i].first = hole[i].second;
-      for (const Box &piece : {before, behind})
+      after[i].first = hole[i].second;
+      for (const Box &piece : {before, after})
         if (piece[i].first < piece[i].second)
           out.push_back(piece);
       box[i] = {std::max(box[i].first, hole[i].first), std::min(box[i].second, hole[i].second)};

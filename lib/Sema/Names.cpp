@@ -245,7 +245,7 @@ ExprRef Expressions::checkPoolName(const ast::Expr &e) {
       continue;
     if (ofSlot(id) && !ctx.needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
       return nullptr;
-    // Behind a call that commits, KV can be valid beyond the tokens.
+    // After a call that commits, KV can be valid beyond the tokens.
     const bool pages = id == PoolName::Live || id == PoolName::Pages;
     return make(Expr::Pool, typeNamed(type), e.loc, {}, PoolRead{pool.str(), id},
                 {id == PoolName::Lag ? -ctx.mostPositions() : 0, pages ? declared->pages : ctx.mostPositions()});

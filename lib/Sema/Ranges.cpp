@@ -91,10 +91,10 @@ static std::pair<ExprRef, ExprRef> boundsOf(const Expr &e) {
 }
 
 /// Of `a + b`, where b is cut to what a leaves room for: `a + s[:8 - len(a)]`.
-static int64_t mostBehind(const ExprRef &a, const ExprRef &b) {
+static int64_t mostAfter(const ExprRef &a, const ExprRef &b) {
   const int64_t apart = a->type.length() + b->type.length();
   if (b->kind == Expr::Select)
-    return std::max(mostBehind(a, b->args[1]), mostBehind(a, b->args[2]));
+    return std::max(mostAfter(a, b->args[1]), mostAfter(a, b->args[2]));
   const auto [low, high] = boundsOf(*b);
   if (!high || hasEffect(*a) || hasEffect(*b))
     return apart;
@@ -114,7 +114,7 @@ static int64_t mostBehind(const ExprRef &a, const ExprRef &b) {
 int64_t mostTogether(const ExprRef &a, const ExprRef &b) {
   if (a->type.length() >= Unbounded)
     return Unbounded;
-  return std::min(mostBehind(a, b), b->type.length() >= Unbounded ? Unbounded : mostBehind(b, a));
+  return std::min(mostAfter(a, b), b->type.length() >= Unbounded ? Unbounded : mostAfter(b, a));
 }
 
 /// Lets `e`, a name or the length of one, be within `range`.

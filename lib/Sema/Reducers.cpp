@@ -24,8 +24,7 @@ bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std:
   const auto &changes = scope.locally->changes;
   const auto late = [&](const std::string &why) {
     ctx.diags.report(Diag::ReducerLate, e.loc, what, function, why);
-    ctx.diags.note(
-        "compute it above the call; what depends on the pass is picked behind it, from what every row gives");
+    ctx.diags.note("compute it above the call; what depends on the pass is picked after it, from what every row gives");
     return false;
   };
   const auto unchanged = [&](const std::string &resource, const std::string &text) {
@@ -35,7 +34,7 @@ bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std:
   switch (e.kind) {
   case Expr::LocalRead:
     if (const Place &local = e.as<Place>(); static_cast<size_t>(local.index) >= call.locals)
-      return late(fmt::format("`{}` is assigned behind the call", local.name));
+      return late(fmt::format("`{}` is assigned after the call", local.name));
     break;
   case Expr::BinderRead:
     // One that is bound further inside is the argument's own.
@@ -116,7 +115,7 @@ static ExprRef rowBound(const ExprRef &bound, bool fromEnd) {
     return bound;
   const ExprRef most = intConst(INT32_MAX, bound->loc);
   if (bound->kind == Expr::Const)
-    return bound->as<Number>().intValue < 0 ? bound : most; // 0 from the end is behind all rows
+    return bound->as<Number>().intValue < 0 ? bound : most; // 0 from the end is after all rows
   const ExprRef negative =
       make(Expr::Binary, Type::scalar(Elem::Bool), bound->loc, {bound, intConst(0, bound->loc)}, BinaryOp::Lt);
   return make(Expr::Select, bound->type, bound->loc, {negative, bound, most}, {}, {bound->range.lo, INT32_MAX});
@@ -164,7 +163,7 @@ ExprRef Expressions::checkKept(const ast::Expr &e, const std::string &what) {
 ExprRef passForKept(Diagnostics &diags, const std::string &reducer, SourceLoc loc, const Scope &scope) {
   if (!scope.call || callOf(*scope.call).keepNone) {
     diags.report(Diag::KeptNoPass, loc, reducer);
-    diags.note("let it stand behind a call without `keep=none`, of any model");
+    diags.note("let it come after a call without `keep=none`, of any model");
     return nullptr;
   }
   return scope.call;

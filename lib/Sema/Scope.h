@@ -18,7 +18,7 @@ struct Locals {
   };
   std::vector<Entry> all;
   int64_t rounds = 0; ///< of all ranges and loops so far; negative: too many
-  /// What stages change, in order: a field by its name behind a dot, `tokens`, `kv M`, `policy P`.
+  /// What stages change, in order: a field by its name after a dot, `tokens`, `kv M`, `policy P`.
   std::vector<std::string> changes;
 };
 

@@ -33,7 +33,7 @@ private:
   void checkIf(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner);
-  std::map<std::string, Scope::Flow> flowsBehind(const ast::Stmt &stmt, Scope inner) const;
+  std::map<std::string, Scope::Flow> flowsAfter(const ast::Stmt &stmt, Scope inner) const;
   void flowsTo(const std::string &name, const Expr &value, Scope &scope);
   void noteGrowth(const std::string &name, const Scope::Flow &first, const Scope::Flow &head, int64_t rounds,
                   const ast::Stmt &stmt);

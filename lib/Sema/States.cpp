@@ -193,19 +193,19 @@ void States::warnOfUnused() {
   }
 }
 
-/// Warns of a stage that runs again and again and feeds drafts behind a model's KV, where nothing ever keeps any.
+/// Warns of a stage that runs again and again and feeds drafts after a model's KV, where nothing ever keeps any.
 void States::warnOfLostDrafts() {
   std::set<std::string> told;
   for (const ast::StageDecl &stage : ctx.in.stages)
     for (const auto &[model, loc] : ctx.uses[&stage].drafts)
       for (const ast::Name &on : stage.on) {
-        std::set<std::string> behind;
+        std::set<std::string> after;
         for (const ast::Name &to : targets(stage))
-          behind.merge(reachableFrom(to.text));
-        if (!behind.count(on.text) || told.count(model))
+          after.merge(reachableFrom(to.text));
+        if (!after.count(on.text) || told.count(model))
           continue;
-        behind.insert(on.text);
-        const bool kept = llvm::any_of(behind, [&](const std::string &name) {
+        after.insert(on.text);
+        const bool kept = llvm::any_of(after, [&](const std::string &name) {
           auto it = ctx.stageOn.find(name);
           return it != ctx.stageOn.end() && ctx.uses[it->second].keeps.count(model);
         });
@@ -214,7 +214,7 @@ void States::warnOfLostDrafts() {
         told.insert(model);
         diags.report(Diag::DraftsLost, loc, model, on.text);
         diags.note(fmt::format("`kv.{0}.len` stays where it is, and the next `{0}([last])` does not stand there any "
-                               "more; behind the `append` write `- kv.{0}.keep: len(tokens) - 1`",
+                               "more; after the `append` write `- kv.{0}.keep: len(tokens) - 1`",
                                model));
       }
 }
@@ -234,7 +234,7 @@ std::set<std::string> States::reachableFrom(const std::string &start) const {
   return seen;
 }
 
-/// Where a way is missing, all behind it are out of reach: the state that the others are behind is reported.
+/// Where a way is missing, all after it are out of reach: the state that the others are after is reported.
 void States::checkReachable() {
   std::string start;
   for (const CheckedState &s : ctx.out.states)
@@ -246,17 +246,17 @@ void States::checkReachable() {
       seen.insert(end);
   for (;;) {
     const CheckedState *first = nullptr;
-    std::set<std::string> behind;
+    std::set<std::string> after;
     for (const CheckedState &s : ctx.out.states)
       if (!seen.count(s.name))
-        if (std::set<std::string> found = reachableFrom(s.name); found.size() > behind.size()) {
+        if (std::set<std::string> found = reachableFrom(s.name); found.size() > after.size()) {
           first = &s;
-          behind = std::move(found);
+          after = std::move(found);
         }
     if (!first)
       return;
     diags.report(Diag::UnreachableState, first->loc, start, first->name);
-    seen.merge(behind);
+    seen.merge(after);
   }
 }
 

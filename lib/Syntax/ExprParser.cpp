@@ -156,7 +156,7 @@ bool ExprParser::parseFieldType(FieldDecl &field) {
                                         : "`in`, `=` or the end of the declaration");
 }
 
-/// What stands behind `=`: an expression, `input`, or `input(default)`.
+/// What comes after `=`: an expression, `input`, or `input(default)`.
 bool ExprParser::parseInitial(FieldDecl &field) {
   if (peek().kind != Token::Path || peek().text != "input") {
     field.init = parseConditional().expr;

@@ -10,7 +10,7 @@ namespace megalith::ast {
 
 /// `i in a..b`: args[0] is the name, args[1] the range.
 bool isBinder(const Expr &e);
-/// `a..b if c else d`, perhaps behind `i in`: the range's end is the choice, so that `a..(b if c else d)` comes out.
+/// `a..b if c else d`, perhaps after `i in`: the range's end is the choice, so that `a..(b if c else d)` comes out.
 void endWithChoice(ExprPtr &e);
 
 /// Reads one scalar. Each entry point consumes the whole text; after the first

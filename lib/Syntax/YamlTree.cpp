@@ -303,7 +303,7 @@ static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
       lineStart = i + 1;
     } else if (c == '\r' && source[std::min(i + 1, source.size() - 1)] != '\n') {
       // YAML begins a line here; editors and compilers differ.
-      return report(i, "a carriage return,", ", without a newline behind it; lines end in 0x0a, or in 0x0d 0x0a");
+      return report(i, "a carriage return,", ", without a newline after it; lines end in 0x0a, or in 0x0d 0x0a");
     } else if ((c < 32 && c != '\t' && c != '\r') || c == 127) {
       return report(i, "control character", text);
     } else if (c >= 128) {
@@ -357,7 +357,7 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc, const std::stri
     note = "start a list on the line after its key; write a negative number "
            "without a space";
   } else if (message == YAML::ErrorMsg::ALIAS_NOT_FOUND && line.take_front(loc.column - 1).contains('[')) {
-    text = "`*` behind a list";
+    text = "`*` after a list";
     note = quote;
   } else if (message == YAML::ErrorMsg::EOF_IN_SCALAR) {
     text = "a quote that is not closed";

@@ -101,7 +101,7 @@ std::string printableLines(std::string_view text) {
 
 std::string comment(std::string_view text, size_t most) {
   std::string out = printable(text, most);
-  // A compiler joins a line that ends in `\`, even with blanks behind it, to the next; one that has trigraphs knows it
+  // A compiler joins a line that ends in `\`, even with blanks after it, to the next; one that has trigraphs knows it
   // as `?` `?` `/`, too.
   const size_t last = out.find_last_not_of(' ');
   if (last != std::string::npos && out[last] == '\\')

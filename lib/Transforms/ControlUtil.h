@@ -11,7 +11,7 @@ namespace megalith::transforms {
 /// and every `if` that is left without a body.
 void dropUnused(ir::Module &module);
 
-/// Adds `fields` behind the module's last field.
+/// Adds `fields` after the module's last field.
 void insertFields(ir::Module &module, std::vector<ir::Operation> fields);
 
 } // namespace megalith::transforms

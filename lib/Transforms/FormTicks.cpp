@@ -8,7 +8,7 @@
 //     pass @m
 //     part @verify.1 {%b = results @m {site = 1}; after}
 //
-// A part behind an earlier call site of the same model follows that model's pass.
+// A part after an earlier call site of the same model follows that model's pass.
 // A value that lives across a call is computed again when it is a constant, an input, a setting of sampling or a view
 // of inputs or of the request's tokens (none of which change while a call is pending); otherwise
 // it is kept in a request field named `stage.value`.
@@ -26,7 +26,7 @@ using namespace ir;
 namespace {
 
 /// One stage cut into its parts; calls[k] stands between part k and part k + 1. It may be an `enter`: where a loop
-/// begins, and behind its last piece.
+/// begins, and after its last piece.
 struct SplitStage {
   Operation stage;
   std::vector<Region> pieces;
@@ -73,15 +73,15 @@ public:
     list = &tick.regions.emplace_back().ops;
     std::vector<Placed> first; // of the stages
     for (SplitStage &s : stages) {
-      const std::vector<std::vector<Operation>> passes = passesBehind(s, lastSite);
+      const std::vector<std::vector<Operation>> passes = passesAfter(s, lastSite);
       for (size_t k = 0; k < s.pieces.size(); ++k) {
         Placed placed{part(s, k), passes[k]};
         if (s.loops[k] >= 0)
           inLoop[s.loops[k]].push_back(std::move(placed));
         else if (k > 0 && s.calls[k - 1].op == Op::Enter)
-          behindLoop.emplace(s.loops[k - 1], std::move(placed));
+          afterLoop.emplace(s.loops[k - 1], std::move(placed));
         else
-          (k ? behind[s.calls[k - 1].name] : first).push_back(std::move(placed));
+          (k ? after[s.calls[k - 1].name] : first).push_back(std::move(placed));
       }
     }
     for (Placed &p : first) {
@@ -132,7 +132,7 @@ private:
 
   /// A loop with calls: its counter is a field, and its body's pieces stand in one entry of the tick.
   void splitLoop(SplitStage &s, Operation &loop) {
-    const int64_t number = loopCount++, inside = nextSite++, behind = nextSite++;
+    const int64_t number = loopCount++, inside = nextSite++, after = nextSite++;
     const Value counter = loop.region().args[0], low = loop.operands[0], high = loop.operands[1];
     const Type i32 = Type::scalar(Scalar::I32);
     const std::string hint = module.hint(counter).str();
@@ -140,7 +140,7 @@ private:
     counters.insert(field);
     Builder builder(module, s.pieces.back());
     builder.loc = loop.loc;
-    // Sets the counter, and goes on in the loop or behind it.
+    // Sets the counter, and goes on in the loop or after it.
     const auto enter = [&](Value count, int64_t next) {
       builder.setRegion(s.pieces.back());
       builder.create(Op::FieldSet, {count}).name = field;
@@ -150,7 +150,7 @@ private:
       end.loc = loop.loc;
       end.operands = {more};
       end.set<attr::inside>(inside);
-      end.set<attr::behind>(behind);
+      end.set<attr::outside>(after);
       end.set<attr::rounds>(loop.get<attr::rounds>());
       close(s, std::move(end), next);
     };
@@ -182,7 +182,7 @@ private:
         for (Value v : s.calls[k].results)
           owner[v] = k + 1;
     }
-    // A result that is used behind a further call is a value of piece k + 1 like any other.
+    // A result that is used after a further call is a value of piece k + 1 like any other.
     for (size_t k = 0; k < s.calls.size(); ++k)
       addResults(s.calls[k], s.pieces[k + 1]);
     saved.clear();
@@ -208,7 +208,7 @@ private:
       walk(s.pieces[k], replace);
       if (k < s.calls.size())
         walkAll(s.calls[k], replace);
-      // Behind the `results` that the part starts with.
+      // After the `results` that the part starts with.
       auto &ops = s.pieces[k].ops;
       auto at = llvm::find_if(ops, [](const Operation &o) { return o.op != Op::Results; });
       ops.insert(at, std::make_move_iterator(front.begin()), std::make_move_iterator(front.end()));
@@ -305,7 +305,7 @@ private:
     return name;
   }
 
-  /// Stores `v` right behind its definition.
+  /// Stores `v` right after its definition.
   void save(Region &piece, Value v, const std::string &field) {
     for (size_t i = 0; i < piece.ops.size(); ++i) {
       if (!llvm::is_contained(piece.ops[i].results, v))
@@ -341,7 +341,7 @@ private:
       const Operation &before = s.calls[k - 1];
       p.set<attr::after_site>(before.op == Op::Call ? before.get<attr::site>()
                               : s.loops[k] >= 0     ? before.get<attr::inside>()
-                                                    : before.get<attr::behind>());
+                                                    : before.get<attr::outside>());
     }
     if (s.loops[k] >= 0)
       p.set<attr::loop>(s.loops[k]);
@@ -385,7 +385,7 @@ private:
       call = before;
     return call;
   }
-  /// Notes which pass each model's pass has to stand behind.
+  /// Notes which pass each model's pass has to come after.
   void lastCalls(const SplitStage &s, const std::map<std::string, int64_t> &lastSite) {
     for (size_t k = 0; k < s.calls.size(); ++k)
       if (s.loops[k] < 0 && isLast(s.calls[k], lastSite)) {
@@ -410,8 +410,8 @@ private:
     }
   }
   /// For each piece of a stage, the calls whose pass follows it.
-  std::vector<std::vector<Operation>> passesBehind(const SplitStage &s,
-                                                   const std::map<std::string, int64_t> &lastSite) const {
+  std::vector<std::vector<Operation>> passesAfter(const SplitStage &s,
+                                                  const std::map<std::string, int64_t> &lastSite) const {
     std::vector<std::vector<Operation>> passes(s.pieces.size());
     for (size_t k = 0; k < s.calls.size(); ++k)
       if (s.loops[k] >= 0 ? s.calls[k].op == Op::Call : s.calls[k].op == Op::Enter)
@@ -428,7 +428,7 @@ private:
       placePass(op);
   }
 
-  /// The loop that `enter` leads to, and what goes on behind it.
+  /// The loop that `enter` leads to, and what continues after it.
   void placeLoop(const Operation &enter) {
     const auto loop = llvm::find_if(inLoop, [&](const auto &entry) {
       return entry.second.front().part.template get<attr::after_site>() == enter.get<attr::inside>();
@@ -443,21 +443,21 @@ private:
         pass.set<attr::loop>(loop->first);
       }
     }
-    Placed &next = behindLoop.at(loop->first);
+    Placed &next = afterLoop.at(loop->first);
     list->push_back(std::move(next.part));
     for (const Operation &call : next.passes)
       place(call);
   }
 
-  /// All parts behind calls of the model follow its pass, in file order: they read the results before another pass has
-  /// some. Passes that these parts end in come behind them.
+  /// All parts after calls of the model follow its pass, in file order: they read the results before another pass has
+  /// some. Passes that these parts end in come after them.
   void placePass(const Operation &call) {
     Operation &pass = list->emplace_back();
     pass.op = Op::Pass;
     pass.name = call.name;
     pass.loc = call.loc;
     std::vector<Operation> due;
-    for (Placed &p : behind[call.name]) {
+    for (Placed &p : after[call.name]) {
       list->push_back(std::move(p.part));
       llvm::append_range(due, p.passes);
     }
@@ -471,10 +471,10 @@ private:
   std::map<Value, std::string> saved; ///< field of each value kept across a call
   std::vector<Operation> fields;
   std::vector<Operation> *list = nullptr;
-  std::map<std::string, std::vector<Placed>> behind; ///< parts that go on behind a call, by model
-  std::map<std::string, std::string> follows;        ///< models whose pass stands behind another one's
-  std::map<int64_t, std::vector<Placed>> inLoop;     ///< pieces of loops, by their numbers
-  std::map<int64_t, Placed> behindLoop;
+  std::map<std::string, std::vector<Placed>> after; ///< parts that continue after a call, by model
+  std::map<std::string, std::string> follows;       ///< models whose pass comes after another one's
+  std::map<int64_t, std::vector<Placed>> inLoop;    ///< pieces of loops, by their numbers
+  std::map<int64_t, Placed> afterLoop;
   std::set<std::string> counters; ///< fields of loops
   int64_t loopCount = 0, nextSite = 0;
   std::vector<std::string> fileOrder; ///< models, in the order of their last calls
@@ -484,7 +484,7 @@ private:
 
 Module formTicks(Module module) {
   TickFormer(module).run();
-  // What was computed again behind a call may not be needed before it.
+  // What was computed again after a call may not be needed before it.
   dropUnused(module);
   return module;
 }

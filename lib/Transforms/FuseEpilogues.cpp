@@ -147,7 +147,7 @@ private:
     return pairing;
   }
 
-  /// All operations behind the stream that may move into it.
+  /// All operations after the stream that may move into it.
   std::set<size_t> choose(const RegionIndex &index) const {
     Pairs pairing = pairsOfStream();
     std::set<size_t> moved;

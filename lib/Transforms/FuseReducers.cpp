@@ -49,7 +49,7 @@ static void dropUnused(Operation &model, Region &region) {
   llvm::erase_if(model.region().ops, [&](const Operation &op) { return op.op == Op::Weight && !read.count(op.name); });
 }
 
-/// What leads from a product to its argmax stands behind all else: then no result waits for what another one makes.
+/// What leads from a product to its argmax comes after all else: then no result waits for what another one makes.
 static void orderHeads(const Module &module, Region &region) {
   const RegionIndex index(region);
   std::vector<bool> last(region.ops.size(), false);

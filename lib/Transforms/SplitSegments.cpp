@@ -15,8 +15,8 @@ static bool appendsKv(const Operation &op) {
   return found;
 }
 
-/// Cuts `forward` behind operation `last`; it keeps the first part, the rest is returned.
-static Operation cutBehind(Module &module, Operation &forward, size_t last) {
+/// Cuts `forward` after operation `last`; it keeps the first part, the rest is returned.
+static Operation cutAfter(Module &module, Operation &forward, size_t last) {
   Region &body = forward.region();
   Operation head;
   head.op = Op::Segment;
@@ -83,7 +83,7 @@ Module splitSegments(Module module) {
         children[i].name = "head";
         break;
       }
-      Operation head = cutBehind(module, children[i], last);
+      Operation head = cutAfter(module, children[i], last);
       children.insert(children.begin() + i + 1, std::move(head));
       break;
     }

@@ -48,7 +48,7 @@ private:
 /// are mapped where `map` has them.
 ir::Operation cloneOperation(ir::Module &module, const ir::Operation &op, std::map<ir::Value, ir::Value> &map);
 
-/// Appends a copy of leaf `at` of `region` to `ops`, behind copies of the leaves that it uses. `copies` has those that
+/// Appends a copy of leaf `at` of `region` to `ops`, after copies of the leaves that it uses. `copies` has those that
 /// are there already, and takes these.
 void copyLeaf(ir::Module &module, const ir::Region &region, const RegionIndex &index, size_t at,
               std::vector<ir::Operation> &ops, std::map<ir::Value, ir::Value> &copies);

@@ -340,8 +340,8 @@ class Decoder:
         alone = _cached(lambda token: str(decoder.decode([token])))
         if kind in ("Replace", "Metaspace", "WordPiece"):
             context = len(str(decoder.decode(["a"])))
-            behind = _cached(lambda token: str(decoder.decode(["a", token]))[context:])
-            return lambda: _Placed(alone, behind)
+            after = _cached(lambda token: str(decoder.decode(["a", token]))[context:])
+            return lambda: _Placed(alone, after)
         if kind == "BPEDecoder":
             ahead = len(str(decoder.decode(["a"])))
             before = _cached(lambda token: (text := str(decoder.decode([token, "a"])))[: len(text) - ahead])
@@ -366,7 +366,7 @@ class Decoder:
     def start(self) -> _Chain:
         return _Chain([make() for make in self._makers])
 
-    def text_behind(self, token: str) -> str:
+    def text_after(self, token: str) -> str:
         """Its text after another one."""
         chains = [self.start(), self.start()]
         texts = ["".join(chain.push("a")) for chain in chains]

@@ -65,7 +65,7 @@ class Pieces:
         raise NotImplementedError
 
 
-class _BehindPieces(Pieces):
+class _AfterPieces(Pieces):
     """Text after a prompt that ends within a character: what was text of the prompt is not text after it."""
 
     def __init__(self, pieces: Pieces, shown: str) -> None:
@@ -145,7 +145,7 @@ class Tokenizer:
         other = self._pieces(special)
         other.push(tail)
         shown = other.flush()
-        return _BehindPieces(pieces, shown) if shown else pieces
+        return _AfterPieces(pieces, shown) if shown else pieces
 
     def _pieces(self, special: bool) -> Pieces:
         raise NotImplementedError
@@ -333,7 +333,7 @@ class HuggingFaceTokenizer(Tokenizer):
             return None
         if self._decoder.falls_back and (byte := fallback_byte(name)) is not None:
             return bytes([byte])
-        text = self._decoder.text_behind(name)
+        text = self._decoder.text_after(name)
         if UNKNOWN in text and self._decoder.is_byte_level:
             return byte_level_bytes(name)  # a part of a character
         return text.encode("utf-8", "replace")

@@ -22,7 +22,7 @@ def plant(folder, vocabulary, logits, **config):
     token; all others are 0."""
     config = {**CONFIG, "vocab_size": vocabulary, **config}
     size, positions, inner = config["n_embd"], config["n_positions"], config["n_inner"]
-    # Behind the norm the one place of a position has `high`, the others have `low`.
+    # After the norm the one place of a position has `high`, the others have `low`.
     deviation = np.sqrt(1 / size - 1 / size**2)
     high, low = (1 - 1 / size) / deviation, -1 / size / deviation
     head = np.zeros((vocabulary, size))

@@ -328,7 +328,7 @@ def test_a_host_that_is_none():
         return sent[0]["status"], json.loads(sent[1]["body"])["error"]["message"]
 
     assert asyncio.run(ask("/nothing")) == (404, "there is no `/nothing` here")
-    # Not sent elsewhere: behind a proxy the path has another name.
+    # Not sent elsewhere: after a proxy the path has another name.
     assert asyncio.run(ask("/v1/models/../stats/"))[0] == 404
     assert asyncio.run(ask("/stats/")) == (404, "there is no `/stats/` here; leave out the slash at its end")
     assert asyncio.run(ask("/v1/completions")) == (405, "GET is not a method of `/v1/completions`")

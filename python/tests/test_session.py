@@ -425,7 +425,7 @@ def test_each_iterator_gets_its_own_events_in_order(made_up):
         assert list(generation) == sent[generation.number]
 
 
-def test_a_fault_is_raised_behind_the_tokens(made_up):
+def test_a_fault_is_raised_after_the_tokens(made_up):
     core, session = made_up
     generation = session.generate([65], 9)
     core.tell(generation.number, [1, 2])

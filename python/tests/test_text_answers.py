@@ -97,7 +97,7 @@ def test_the_first_space_of_an_answer_is_text(llama, llama_server):
     assert streamed(llama, prompt_of(2), max_new_tokens=8) == " Paris is the world!"
 
 
-def test_a_space_behind_a_special_token_is_text(llama, llama_server):
+def test_a_space_after_a_special_token_is_text(llama, llama_server):
     package = tokenizers.Tokenizer.from_file(str(llama / "tokenizer.json"))
     answer = numbers(ANSWERS[12])
     whole = package.decode([*prompt_of(12), *answer])

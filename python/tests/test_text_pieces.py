@@ -162,7 +162,7 @@ def test_pieces_are_the_whole_text(pair):
     assert different == 0
 
 
-def test_text_behind_a_prompt_is_what_it_adds(pair):
+def test_text_after_a_prompt_is_what_it_adds(pair):
     """So offsets in the text are those in the text of all tokens."""
     made, tokenizer = pair
     chance = random.Random(2)
@@ -179,8 +179,8 @@ def test_text_behind_a_prompt_is_what_it_adds(pair):
             same = next(place for place in range(len(before) + 1) if not whole.startswith(before[: place + 1]))
             assert whole.endswith(got) and len(whole) - len(got) <= same
     long = [token for _ in range(30) for token in draw(chance, made)]
-    behind = tokenizer.decode(long[-2:], long[:-2])
-    assert tokenizer.decode(long).endswith(behind)
+    after = tokenizer.decode(long[-2:], long[:-2])
+    assert tokenizer.decode(long).endswith(after)
 
 
 def test_the_first_space_of_a_completion(tmp_path):

@@ -31,13 +31,13 @@ Arena::Arena()
 }
 
 size_t Arena::allocate(const std::string &name, size_t bytes, Initial initial) {
-  const size_t behind = std::max<size_t>(256, std::min<size_t>(64 << 10, bytes / 8));
+  const size_t after = std::max<size_t>(256, std::min<size_t>(64 << 10, bytes / 8));
   const size_t begin = next;
-  if (bytes > kSize || begin + bytes + behind + kPage > kSize || regions.size() == 65535)
+  if (bytes > kSize || begin + bytes + after + kPage > kSize || regions.size() == 65535)
     throw runtime::NoRoom("the CPU executor has no room for " + runtime::bytesText(bytes) + " of `" + name +
                           "`: all buffers may have " + runtime::bytesText(kGlobal) +
                           "; make the KV pool (`pages`, `page_tokens`), the slots or the model smaller");
-  next = (begin + bytes + behind + kPage - 1) / kPage * kPage;
+  next = (begin + bytes + after + kPage - 1) / kPage * kPage;
   std::fill(pages + begin / kPage, pages + next / kPage, (uint16_t)regions.size());
   regions.push_back({name, begin, begin + bytes, initial});
   return begin;

@@ -54,13 +54,13 @@ public:
 
   /// Offset of a new region. Throws runtime::NoRoom.
   size_t allocate(const std::string &name, size_t bytes, Initial initial);
-  /// The region of the page that holds `offset`, which must lie behind the shared memory.
+  /// The region of the page that holds `offset`, which must lie after the shared memory.
   Region &regionOf(size_t offset) { return regions[pages[offset / kPage]]; }
   /// The region that a byte most likely was meant to be in.
   const Region &nearest(size_t offset) const;
   /// Where a byte is, for a reader: "`rows` + 128".
   std::string describe(size_t offset) const;
-  size_t used() const { return next; } ///< offset behind the last region
+  size_t used() const { return next; } ///< offset after the last region
   /// Whether the address belongs to the program or a library: not checked.
   bool inModule(const void *at);
 

@@ -97,7 +97,7 @@ private:
   size_t size = 0;
   std::vector<std::unique_ptr<char[]>> blocks;
   std::vector<Clock *> spare;
-  ClockRef first; // behind what it goes back to
+  ClockRef first; // after what it goes back to
   std::vector<Memo> memo;
 };
 

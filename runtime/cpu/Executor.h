@@ -37,7 +37,7 @@ struct Schedule {
   } kind = RoundRobin;
   uint64_t seed = 0;
   unsigned changePoints = 3; ///< of Pct
-  /// Decisions that the seed makes; behind them the launch goes on as RoundRobin. To
+  /// Decisions that the seed makes; after them the launch goes on as RoundRobin. To
   /// find the shortest prefix of a schedule that still fails.
   uint64_t prefix = UINT64_MAX;
 };
@@ -111,7 +111,7 @@ public:
   ~Executor();
   Executor(const Executor &) = delete;
 
-  /// Memory of the device, 256-byte aligned, with room behind it that nothing may
+  /// Memory of the device, 256-byte aligned, with room after it that nothing may
   /// touch. `image` (of Image and Const) is copied. Throws runtime::NoRoom, as does the constructor.
   char *allocate(const std::string &name, size_t bytes, Initial initial, const void *image = nullptr);
   /// Gives memory its first content again, before another launch.

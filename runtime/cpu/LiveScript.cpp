@@ -118,7 +118,7 @@ private:
       return;
     }
     if (script.cancelEach && entry.number % script.cancelEach == script.cancelEach - 1 && !entry.cancelled &&
-        entry.known >= script.cancelBehind) {
+        entry.known >= script.cancelAfter) {
       entry.cancelled = true;
       rings.cancel(update.news.entry, entry.number);
     }

@@ -14,10 +14,10 @@ namespace megalith::cpu {
 struct LiveScript {
   int entries = 2;    ///< of the table
   int newsSlots = 4;  ///< of the ring to the host
-  int cancelEach = 3; ///< each so-manieth request is taken back when it has `cancelBehind` tokens; 0: none
-  int cancelBehind = 1;
-  uint32_t renewPasses = 3; ///< counts begin anew behind so many passes
-  int restEach = 2;         ///< behind each so-manieth end the host waits until the launch has ended; 0: never
+  int cancelEach = 3; ///< each so-manieth request is taken back when it has `cancelAfter` tokens; 0: none
+  int cancelAfter = 1;
+  uint32_t renewPasses = 3; ///< counts begin anew after so many passes
+  int restEach = 2;         ///< after each so-manieth end the host waits until the launch has ended; 0: never
 };
 
 /// How a request of the session ended.

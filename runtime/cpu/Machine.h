@@ -311,7 +311,7 @@ struct Machine {
   uint16_t *readOnlyMarks = nullptr; ///< per granule: the last launch that read it so
   char *setPages = nullptr;          ///< pages of data whose cells hold sets
   uint32_t floorClock = 0, launchNumber = 0;
-  uint32_t agents = 0, agentsUsed = 0; ///< asynchronous agents: numbered behind the threads
+  uint32_t agents = 0, agentsUsed = 0; ///< asynchronous agents: numbered after the threads
   struct Agent {
     uint32_t clock, issuer; ///< of its last copy
   };

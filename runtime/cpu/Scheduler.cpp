@@ -71,7 +71,7 @@ void Machine::drawChanges() {
   std::sort(changeAt.rbegin(), changeAt.rend());
 }
 
-/// Whether the seed decides once more. Behind the prefix it does not.
+/// Whether the seed decides once more. After the prefix it does not.
 bool Machine::decide() {
   if (kind == Schedule::RoundRobin)
     return false;

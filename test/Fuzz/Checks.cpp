@@ -67,7 +67,7 @@ std::optional<Head> readHead(llvm::StringRef line) {
     if (line.starts_with(word))
       return Head{"", what, line.drop_front(word.size())};
     auto [place, text] = line.split(": " + word);
-    // A message may quote another one; the place of a head has nothing but its numbers behind it.
+    // A message may quote another one; the place of a head has nothing but its numbers after it.
     if (place.size() < line.size() && llvm::isDigit(place.back()))
       return Head{place, what, text};
   }

@@ -78,7 +78,7 @@ bool isSmall(const ir::Module &module) {
   const auto isRange = [](const ir::Operation &op) { return ir::isOverRange(op.op); };
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     small &= op.op != Op::Repeat || op.get<attr::count>() <= 16;
-    small &= op.op != Op::For || !op.has<attr::rounds>(); // a loop of the tick runs behind `form-ticks` only
+    small &= op.op != Op::For || !op.has<attr::rounds>(); // a loop of the tick runs after `form-ticks` only
     if (isRange(op))
       ir::walk(op.region(),
                [&](const ir::Operation &inner) { small &= !isRange(inner) && inner.op != Op::NgramLookup; });

@@ -40,13 +40,13 @@ bool hasError(const Diagnostics &diags, const char *kind);
 /// A module that has passed the verifier: prints and reads back as the same, is valid after each
 /// pass, and reads back then, too. Returns the last one.
 ir::Module checkPasses(ir::Module module, Diagnostics &diags);
-/// The same of a whole one, which does the same behind the passes; then a plan and a source, or an error. The messages
+/// The same of a whole one, which does the same after the passes; then a plan and a source, or an error. The messages
 /// are checked.
 void checkModule(ir::Module module, const driver::CompileOptions &options, Diagnostics &diags);
 
 /// What a few ticks of a whole module do on the reference executor; nullopt when they take long.
 std::optional<Trace> traceOf(const ir::Module &module);
-/// Ends with a finding unless `after`, the same module behind the passes, does what `before` is.
+/// Ends with a finding unless `after`, the same module after the passes, does what `before` is.
 void compareRuns(const Trace &before, const ir::Module &after);
 
 /// Ends with a finding unless `text` is code that no name, path or comment has broken:

@@ -2,7 +2,7 @@
 //
 // libFuzzer changes bytes. Most of what it makes of a YAML file or of IR text ends in the
 // reader. Half of the changes here are of lines, words and numbers, so that the stages
-// behind the reader see new texts as well.
+// after the reader see new texts as well.
 //===----------------------------------------------------------------------===//
 #include "Fuzz.h"
 #include <algorithm>
@@ -237,7 +237,7 @@ void changeBrackets(std::string &text, Random &random) {
   }
 }
 
-/// The part of a safetensors file that is text: behind the eight bytes of its length.
+/// The part of a safetensors file that is text: after the eight bytes of its length.
 Span headerOf(const std::string &text) {
   uint64_t bytes = 0;
   if (text.size() < 9 || text[8] != '{')

@@ -27,7 +27,7 @@ struct Config {
   static constexpr int watermark = 85; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
-  static constexpr int rowsBeyond = 9; // that calls write behind all of a request's tokens
+  static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int asks = 1; // reducers of a call
   static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
@@ -147,7 +147,7 @@ static __device__ void verifyIssue(Turn &t) {
 #line 148 "adaptive_speculative.control.cu"
 } // verifyIssue
 
-// Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
+// Stage prefill of PREFILL (adaptive_speculative.yaml:58), after its call.
 static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
@@ -155,7 +155,7 @@ static __device__ void prefillResume(Turn &t) {
 #line 156 "adaptive_speculative.control.cu"
 } // prefillResume
 
-// Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
+// Stage verify of VERIFY (adaptive_speculative.yaml:70), after its call.
 static __device__ void verifyResume(Turn &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
@@ -210,12 +210,12 @@ static __device__ void commit(Turn &t) {
 } // commit
 } // namespace stages
 
-// Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
+// Ticks up to the model's next pass, or to the end of the loop. After a pass: first the rest of
 // its tick.
-__device__ __noinline__ void controlTicks(bool behindPass) {
+__device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
-  for (;; behindPass = true) {
-    if (behindPass) {
+  for (;; afterPass = true) {
+    if (afterPass) {
       everySlot(c, [&](Turn &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
@@ -251,7 +251,7 @@ __device__ void controlStart(PassShared &pass) {
   startControl(controlOfCta<Control>(), paramsOfCta(), pass);
 } // controlStart
 
-// Behind the last tick of a launch that another one follows.
+// After the last tick of a launch that another one follows.
 __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep

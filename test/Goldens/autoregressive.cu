@@ -25,7 +25,7 @@ struct Config {
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
-  static constexpr int rowsBeyond = 0; // that calls write behind all of a request's tokens
+  static constexpr int rowsBeyond = 0; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 5;
@@ -105,7 +105,7 @@ static __device__ void decodeIssue(Turn &t) {
 #line 106 "autoregressive.control.cu"
 } // decodeIssue
 
-// Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
+// Stage prefill of PREFILL (autoregressive.yaml:30), after its call.
 static __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
@@ -113,7 +113,7 @@ static __device__ void prefillResume(Turn &t) {
 #line 114 "autoregressive.control.cu"
 } // prefillResume
 
-// Stage decode of DECODE (autoregressive.yaml:36), behind its call.
+// Stage decode of DECODE (autoregressive.yaml:36), after its call.
 static __device__ void decodeResume(Turn &t) {
   // - appended: append(next)
 #line 40 "pipelines/autoregressive.yaml"
@@ -128,12 +128,12 @@ static __device__ void decodeResume(Turn &t) {
 } // decodeResume
 } // namespace stages
 
-// Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
+// Ticks up to the model's next pass, or to the end of the loop. After a pass: first the rest of
 // its tick.
-__device__ __noinline__ void controlTicks(bool behindPass) {
+__device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
-  for (;; behindPass = true) {
-    if (behindPass) {
+  for (;; afterPass = true) {
+    if (afterPass) {
       everySlot(c, [&](Turn &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
@@ -165,7 +165,7 @@ __device__ void controlStart(PassShared &pass) {
   startControl(controlOfCta<Control>(), paramsOfCta(), pass);
 } // controlStart
 
-// Behind the last tick of a launch that another one follows.
+// After the last tick of a launch that another one follows.
 __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep

@@ -26,7 +26,7 @@ struct Config {
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
-  static constexpr int rowsBeyond = 9; // that calls write behind all of a request's tokens
+  static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int asks = 1; // reducers of a call
   static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
@@ -137,7 +137,7 @@ static __device__ void verifyIssue(Turn &t) {
 #line 138 "speculative_lookup.control.cu"
 } // verifyIssue
 
-// Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
+// Stage prefill of PREFILL (speculative_lookup.yaml:38), after its call.
 static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
@@ -145,7 +145,7 @@ static __device__ void prefillResume(Turn &t) {
 #line 146 "speculative_lookup.control.cu"
 } // prefillResume
 
-// Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
+// Stage verify of VERIFY (speculative_lookup.yaml:50), after its call.
 static __device__ void verifyResume(Turn &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
@@ -189,12 +189,12 @@ static __device__ void commit(Turn &t) {
 } // commit
 } // namespace stages
 
-// Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
+// Ticks up to the model's next pass, or to the end of the loop. After a pass: first the rest of
 // its tick.
-__device__ __noinline__ void controlTicks(bool behindPass) {
+__device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
-  for (;; behindPass = true) {
-    if (behindPass) {
+  for (;; afterPass = true) {
+    if (afterPass) {
       everySlot(c, [&](Turn &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
@@ -230,7 +230,7 @@ __device__ void controlStart(PassShared &pass) {
   startControl(controlOfCta<Control>(), paramsOfCta(), pass);
 } // controlStart
 
-// Behind the last tick of a launch that another one follows.
+// After the last tick of a launch that another one follows.
 __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep

@@ -163,7 +163,7 @@ private:
     return true;
   }
 
-  /// Every error stands at a place in the file, and is no finding of what comes behind the checks. False.
+  /// Every error stands at a place in the file, and is no finding of what comes after the checks. False.
   bool refused(const std::string &path) {
     const std::string messages = diags.render();
     std::istringstream lines(messages);
@@ -352,7 +352,7 @@ private:
   SourceFiles files;
   Diagnostics diags;
   bool attends = false;
-  bool loops = false;   ///< the reference executor runs loops with calls behind `form-ticks` only
+  bool loops = false;   ///< the reference executor runs loops with calls after `form-ticks` only
   bool counted = false; ///< what the requests did
   std::string folder;
   std::optional<driver::Compilation> compilation;

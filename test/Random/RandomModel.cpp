@@ -21,7 +21,7 @@ public:
     chooseSizes();
     std::vector<std::string> before, body, after;
     hasRepeat = !chance(8);
-    attentionPlace = chance(3) ? Nowhere : !hasRepeat || chance(92) ? Inside : chance(50) ? Before : Behind;
+    attentionPlace = chance(3) ? Nowhere : !hasRepeat || chance(92) ? Inside : chance(50) ? Before : After;
     out = &before;
     inLayers = false;
     std::string x = embedding();
@@ -418,7 +418,7 @@ private:
     std::string x = carriedOut;
     if (!second.empty())
       x = fmt::format("{} - {}", x, second);
-    if (attentionPlace == Behind) {
+    if (attentionPlace == After) {
       x = named(x);
       x = named(residual(x, attentionOf(normed(x))));
     }
@@ -560,7 +560,7 @@ private:
   std::map<std::string, double> means;
   std::string embedName, initial, second, carriedOut, ropeArguments;
   bool tieable = false, usesRope = false, hasRepeat = true, inLayers = false;
-  enum { Nowhere, Before, Inside, Behind } attentionPlace = Inside;
+  enum { Nowhere, Before, Inside, After } attentionPlace = Inside;
   std::vector<std::string> *out = nullptr;
 };
 

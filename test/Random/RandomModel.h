@@ -23,7 +23,7 @@ struct RandomModel {
 /// the order of sections, weights and statements; widths that are no multiples of
 /// anything; pre-norm, post-norm, sandwich and parallel blocks; RMS and layer norms,
 /// whole, by head or by group; biases; gates and activations; what is shared among
-/// layers; what stands before, in and behind the repeat; a second carried value; no
+/// layers; what stands before, in and after the repeat; a second carried value; no
 /// repeat at all; tied and untied heads, soft caps; rotary embeddings and none.
 RandomModel makeModel(uint64_t seed);
 

@@ -394,7 +394,7 @@ private:
       s.statements.push_back(std::move(line));
   }
 
-  /// Several tokens behind the last one, of which one is kept, or none.
+  /// Several tokens after the last one, of which one is kept, or none.
   void branch(Stage &s) {
     const std::string list = fresh(), parents = fresh(), best = fresh(), path = fresh(), appended = fresh();
     some(s, 2);

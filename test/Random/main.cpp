@@ -20,7 +20,7 @@ cl::opt<std::string> pipelines("pipelines", cl::desc("Folder with the pipeline f
                                cl::init(MEGALITH_SOURCE_DIR "/pipelines"), cl::cat(category));
 cl::opt<std::string> arch("arch", cl::desc("Compile each emitted kernel for this architecture"), cl::cat(category));
 cl::opt<bool> print("print", cl::desc("Print the model files only"), cl::cat(category));
-cl::opt<bool> keepGoing("keep-going", cl::desc("Go on behind a failure"), cl::cat(category));
+cl::opt<bool> keepGoing("keep-going", cl::desc("Go on after a failure"), cl::cat(category));
 cl::opt<std::string> writeTo("write", cl::desc("Write each model with a checkpoint into a folder below this one"),
                              cl::cat(category));
 } // namespace

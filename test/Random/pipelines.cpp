@@ -22,7 +22,7 @@ cl::opt<uint64_t> count("count", cl::desc("Number of pipelines"), cl::init(200),
 cl::opt<bool> print("print", cl::desc("Print the pipeline files only"), cl::cat(category));
 cl::opt<bool> wordy("wordy", cl::desc("Half of the names are words of C++, CUDA and the device code"),
                     cl::cat(category));
-cl::opt<bool> keepGoing("keep-going", cl::desc("Go on behind a failure"), cl::cat(category));
+cl::opt<bool> keepGoing("keep-going", cl::desc("Go on after a failure"), cl::cat(category));
 cl::opt<bool> host("host", cl::desc("Give what is accepted to the host's compiler"), cl::cat(category));
 cl::opt<std::string> arch("arch", cl::desc("Give it to NVRTC, for this architecture"), cl::cat(category));
 cl::opt<unsigned> together("together", cl::desc("Control halves that the host's compiler gets at a time"), cl::init(40),
@@ -118,7 +118,7 @@ bool check(uint64_t seed, const Models &models) {
 int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv,
-                              "Random pipeline files: refused at a line, or accepted by all that comes behind\n");
+                              "Random pipeline files: refused at a line, or accepted by all that comes after\n");
   const auto start = std::chrono::steady_clock::now();
   const Models models;
   for (uint64_t seed = first; seed < first + count; ++seed) {

@@ -2,7 +2,7 @@
 //
 // Random requests through a live session: they come at random, by several threads, some are cancelled, some have a
 // deadline, and the pool has a third of what the slots could use. Every request must be accounted for once, with the
-// tokens that a run gives it; behind the last one table and pool are empty, and memory is what it was.
+// tokens that a run gives it; after the last one table and pool are empty, and memory is what it was.
 //===----------------------------------------------------------------------===//
 #include "megalith/LiveSession.h"
 #include "megalith/Tools.h"
@@ -35,7 +35,7 @@ constexpr const char *usage = R"(megalith-random-requests [--name=value ...]: ra
   --slots=8                     of the pipeline
   --places=64 --ring=64 --queue=64 --idle-ms=20
   --pause-ms=2                  between two bursts of requests, on average
-  --grows=8                     MiB by which the process may grow behind the first fifth
+  --grows=8                     MiB by which the process may grow after the first fifth
 )";
 
 struct Options {
@@ -164,7 +164,7 @@ public:
     if (auto stopped = session.stop(); !stopped)
       fail(stopped.errors().text());
     if (auto last = session.next(); !last || *last || !session.done())
-      fail("there is an event behind the last end");
+      fail("there is an event after the last end");
     tell(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
@@ -183,7 +183,7 @@ private:
   std::vector<std::atomic<uint8_t>> taken; ///< back by us
   std::map<std::string, int64_t> finishes;
   int64_t tokens = 0;
-  double early = 0; ///< MiB behind the first fifth
+  double early = 0; ///< MiB after the first fifth
 
   struct Cancel {
     Clock::time_point at;
@@ -217,7 +217,7 @@ private:
     ++submitting;
   }
 
-  /// In every state: at once, while a request waits, runs, or behind its end.
+  /// In every state: at once, while a request waits, runs, or after its end.
   void cancelAll() {
     while (!allEnded) {
       std::vector<uint64_t> due;
@@ -266,7 +266,7 @@ private:
       wrong(fmt::format("it was number {} before", h.number));
     h.number = static_cast<int64_t>(event.request);
     if (h.ended)
-      wrong("an event behind its end");
+      wrong("an event after its end");
     for (int32_t token : event.tokens) {
       if (h.tokens >= right.size() || right[h.tokens] != token)
         wrong(fmt::format("token {} is {}, and {} in a run", h.tokens, token,
@@ -292,7 +292,7 @@ private:
     }
   }
 
-  /// Behind the last end. What is told of the kernel comes now and then.
+  /// After the last end. What is told of the kernel comes now and then.
   void checkEmpty() {
     LiveStats stats;
     int64_t pages = 0, seated = 0;
@@ -308,7 +308,7 @@ private:
       std::this_thread::sleep_for(milliseconds(10));
     }
     if (pages || seated || stats.running || stats.waiting)
-      fail(fmt::format("behind the last end {} pages are used, {} slots, {} requests run and {} wait", pages, seated,
+      fail(fmt::format("after the last end {} pages are used, {} slots, {} requests run and {} wait", pages, seated,
                        stats.running, stats.waiting));
     if (stats.pools.empty() || stats.slots.empty())
       fail("nothing is told of pools or slots");
@@ -325,7 +325,7 @@ private:
     for (const auto &[finish, count] : finishes)
       how += fmt::format(", {} {}", count, finish);
     fmt::print("{} requests, {} tokens: all accounted for once{}\n", requests.size(), tokens, how);
-    fmt::print("pool and table empty; memory {:.1f} MiB behind the first fifth, {:.1f} MiB at the end; {:.1f} s\n",
+    fmt::print("pool and table empty; memory {:.1f} MiB after the first fifth, {:.1f} MiB at the end; {:.1f} s\n",
                early, late, seconds);
     if (late - early > double(options.number("grows", 8)))
       fail("the process has grown");

@@ -6,7 +6,7 @@
 coupled: drafts are drawn with the noise of the large model's own draws, and accepted where both drew the same token.
 greedy: drafts are the small model's best tokens, accepted where the large model drew them. leviathan: drafts have noise of
 their own, and are accepted with probability min(1, p / q) (stochastic_speculative). The demo model and its drafter, 40
-requests of 64 tokens, blocks of 4. alpha is the part of the drafts that were looked at (those behind a rejected one are not).
+requests of 64 tokens, blocks of 4. alpha is the part of the drafts that were looked at (those after a rejected one are not).
 """
 import argparse
 import json

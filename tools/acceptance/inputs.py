@@ -20,7 +20,7 @@ def inputs(suite):
     name, model = "autoregressive", "demo"
     base = suite.one(Run(name, model, requests, logits=True, trace=True))
 
-    # Before fusion: the passes behind it run on the edited text.
+    # Before fusion: the passes after it run on the edited text.
     ir = suite.compile(name, model, suite.work / "unchanged.ir", "--stop-after=form-ticks")
     same = suite.one(Run(name, model, requests, logits=True,
                          options=("--ir", suite.work / "unchanged.ir")))

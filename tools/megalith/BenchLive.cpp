@@ -237,10 +237,10 @@ private:
             times.push_back({p.deviceNs, p.at * 1e3});
             late.push_back((p.returned - zero - p.at) * 1e3);
           }
-      const Values behind = tools::behindFastest(times);
-      for (size_t i = 0; i < behind.size(); ++i) {
-        seen.push_back(behind[i]);
-        returned.push_back(behind[i] + late[i]);
+      const Values after = tools::afterFastest(times);
+      for (size_t i = 0; i < after.size(); ++i) {
+        seen.push_back(after[i]);
+        returned.push_back(after[i] + late[i]);
       }
     }
   };

@@ -58,7 +58,7 @@ struct LoadedModel {
   uint32_t file = 0; ///< the model file
   CheckedModel checked;
   std::optional<SafetensorsFile> weights; ///< when needWeights
-  /// Positions that it was made for: behind them its angles mean nothing or are others, or a table of positions has no
+  /// Positions that it was made for: after them its angles mean nothing or are others, or a table of positions has no
   /// rows. nullopt: it does not say.
   std::optional<double> positions() const { return checked.positions(); }
   /// Where that stands, for messages.

@@ -19,7 +19,7 @@ struct ControlOptions {
 /// call sites, one function per part in `stages`, and
 ///
 ///   using Control = ControlState<Config, Request>;   // in shared memory of CTA 0
-///   __device__ void controlTicks(bool behindPass);   // Control::done: leave; numRows: the model runs
+///   __device__ void controlTicks(bool afterPass);   // Control::done: leave; numRows: the model runs
 ///
 /// which the consumer warps of CTA 0 call after startControl(). The text uses
 /// device/Control.cuh. `files` (may be null) supplies the YAML lines that

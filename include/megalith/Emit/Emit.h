@@ -21,7 +21,7 @@ struct Unit {
   std::string text;
 };
 
-/// A kernel's two units (device/Units.cuh). One text behind the other, they are the whole kernel in one unit.
+/// A kernel's two units (device/Units.cuh). One text after the other, they are the whole kernel in one unit.
 struct Units {
   Unit control; ///< PIPELINE.control.cu: the states, the stages, the ticks
   /// MODEL.tensors.cu: the models, `megalith_run` (the resident kernel) and `megalith_pack` (lays the weights out as

@@ -46,7 +46,7 @@ bool hasLoops(const Module &module);
 
 /// Why the rows of the model never say how likely the tokens of a prompt were; empty: they do, where the pipeline feeds
 /// it. Rows of calls with `kv = "draft"` do not count. Nor do calls that begin with the request's last token: of a
-/// prompt nothing stands behind it.
+/// prompt nothing comes after it.
 std::string whyNoPromptRows(const Module &module, llvm::StringRef model);
 
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may

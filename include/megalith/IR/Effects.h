@@ -8,7 +8,7 @@
 namespace megalith::ir {
 
 /// Parts of a request: `tokens` (and with them the budget and whether it is finished), `kv`, or a field, by its name
-/// behind a dot.
+/// after a dot.
 using Resources = std::set<std::string>;
 
 /// What an operation by itself reads, beside its operands.

@@ -43,7 +43,7 @@ std::optional<JsonProblem> parseJson(std::string_view text, nlohmann::json &out,
 
 /// Whether the text is what Git keeps in place of a large file (Git LFS).
 bool isLfsPointer(std::string_view text);
-/// What to do about it, behind `: `.
+/// What to do about it, after `: `.
 constexpr const char *lfsAdvice = "this is a pointer of Git LFS, not the file itself; run `git lfs pull` in its "
                                   "repository, or download the file";
 

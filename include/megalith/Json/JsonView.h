@@ -80,7 +80,7 @@ private:
   const nlohmann::json *value;
   std::string_view name;          ///< of the text, or the last key
   std::string_view top;           ///< the first key
-  int64_t outer = -1, inner = -1; ///< indices of lists behind `name`
+  int64_t outer = -1, inner = -1; ///< indices of lists after `name`
 };
 
 /// Parses `text` into `out`, as parseJson has it; throws JsonWrong.

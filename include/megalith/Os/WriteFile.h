@@ -12,7 +12,7 @@ namespace megalith::os {
 /// is written to. Returns why it could not be done, or "".
 std::string writeFile(const std::string &path, std::string_view data);
 
-/// Writes behind the end of a file, in one piece. A signal or a full disk may leave a part of it. Returns why it could
+/// Writes after the end of a file, in one piece. A signal or a full disk may leave a part of it. Returns why it could
 /// not be done, or "".
 std::string appendFile(const std::string &path, std::string_view data);
 

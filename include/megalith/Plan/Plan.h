@@ -2,7 +2,7 @@
 //
 // Plain data made from a tensor-level module and a device profile: which packed
 // matrix each stream reads and how its tiles are dealt to the CTAs, which buffer
-// each value lives in, and which edge of the grid stands behind each phase. With
+// each value lives in, and which edge of the grid comes after each phase. With
 // the IR it is the only input of Emit. The plan moves work; it never changes the
 // order of a sum.
 //===----------------------------------------------------------------------===//
@@ -107,14 +107,14 @@ struct Buffer {
   int64_t imageOffset = 0, imageBytes = 0, counterOffset = 0; ///< bytes of one instance
 };
 
-/// Which instance of a buffer a value is: a fixed one, the layer's, or the one behind.
+/// Which instance of a buffer a value is: a fixed one, the layer's, or the one after.
 struct Place {
   enum Instance { First, Layer, Next, Last };
   int buffer;
   Instance instance;
 };
 
-/// One step of all CTAs, with the grid edge behind it.
+/// One step of all CTAs, with the grid edge after it.
 ///
 /// In a pass of one row each CTA makes the operand of a stream's products for itself, from what others stored. For
 /// more rows that takes longer than the products. So an `Operand` phase in front makes it once.
@@ -166,7 +166,7 @@ struct TokenTable {
   int64_t rows, rowBytes;
 };
 
-/// A weight vector that phases read beside their products. A copy of it lies behind the packed matrices. So its
+/// A weight vector that phases read beside their products. A copy of it lies after the packed matrices. So its
 /// address is known without a look at the weights' table.
 struct Vector {
   std::string weight;
@@ -241,11 +241,11 @@ struct ModelPlan {
   AttentionSums attention;
   AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
   int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
-  bool draftsContinue = false; ///< drafts of a run of a stage stand behind each other
+  bool draftsContinue = false; ///< drafts of a run of a stage stand one after the other
   bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   std::vector<Result> results; ///< the first one is the logits
-  int64_t bestOffset;          ///< in the tagged words: maxima of all results, one behind the other
+  int64_t bestOffset;          ///< in the tagged words: maxima of all results, one after the other
   Reducing reducing;
 
   /// Buffers that the phase writes and that have images.
@@ -287,7 +287,7 @@ struct Plan {
   Ring ring;
   SharedMemory shared;
   int64_t taggedBytes;     ///< memory of tagged words and of counters
-  std::vector<Edge> edges; ///< edge 0 stands behind the tick's plan
+  std::vector<Edge> edges; ///< edge 0 comes after the tick's plan
   int passEdge;            ///< the end of a pass
   /// Models whose rows of a slot need not be a chain.
   int64_t trees() const {

@@ -45,7 +45,7 @@ struct Host {
   struct Order {
     int64_t number;
     std::shared_ptr<const Request> request; ///< it arrives; null: it is taken back
-    bool keepLogits = false;                ///< the host is told the logits behind its tokens
+    bool keepLogits = false;                ///< the host is told the logits after its tokens
     bool keepPrompt = false;                ///< promptRow() is called for it
   };
   struct News {

@@ -11,7 +11,7 @@
 
 namespace megalith {
 
-/// What is wrong with the inputs of a request. The message goes on behind "request `a`: ".
+/// What is wrong with the inputs of a request. The message continues after "request `a`: ".
 struct InputProblem {
   std::string input; ///< which one; empty: one is missing
   std::string message;

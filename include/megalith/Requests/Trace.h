@@ -119,7 +119,7 @@ Result<bool> writeTrace(const std::string &path, const Trace &trace);
 /// Reads what formatTrace() writes and nothing else; `file` is named in errors.
 /// These carry the line: `trace-syntax` (not JSON), `trace-key` (a member that is
 /// missing, unknown or not what it must be), `trace-end` (the text ends before the
-/// line with the results, or goes on behind it).
+/// line with the results, or continues after it).
 Result<Trace> parseTrace(std::string_view text, const std::string &file);
 
 /// The first difference, as one line that names tick and place; empty when the

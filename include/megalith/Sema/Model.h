@@ -27,7 +27,7 @@ struct DiffersByLayer {
 /// A value of config.json, or of an expression over them.
 using ConfigValue = std::variant<bool, int64_t, double, std::string, NoValue, DiffersByLayer>;
 
-/// A weight that the file declares, or behind all of those a view of one: a matrix or a vector that the graph reads.
+/// A weight that the file declares, or after all of those a view of one: a matrix or a vector that the graph reads.
 struct CheckedWeight {
   std::string name;                   ///< of a view as the graph has it: `wqkv[:, 0]`
   std::vector<int64_t> shape;         ///< one to four dimensions, all positive; of a view one or two

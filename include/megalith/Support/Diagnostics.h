@@ -12,7 +12,7 @@
 // what to do. User errors go through here; our own bugs are assertions.
 //
 // Names, paths, values and lines of files are a user's: they are printed as
-// text::printable has them, and long ones are cut. Behind the 20th error (and the
+// text::printable has them, and long ones are cut. After the 20th error (and the
 // 20th warning) only the number of the others is told.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_SUPPORT_DIAGNOSTICS_H

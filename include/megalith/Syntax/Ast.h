@@ -66,7 +66,7 @@ struct Stmt {
   } kind = Effect;
   Name target;
   std::vector<ExprPtr> values; ///< several for `observe: a, b`
-  /// Of a command, behind the values: `path=p` of `kv.M.keep: n, path=p`.
+  /// Of a command, after the values: `path=p` of `kv.M.keep: n, path=p`.
   std::vector<std::pair<Name, ExprPtr>> named;
   std::vector<Stmt> body, otherwise;
   SourceLoc loc;

@@ -22,7 +22,7 @@
 
 namespace megalith::text {
 
-/// One line to print behind `// `: no byte of it can end the comment, join the next
+/// One line to print after `// `: no byte of it can end the comment, join the next
 /// line to it (a final `\`, or its trigraph) or change the direction of what is shown. Longer ones than
 /// `most` bytes are cut, which `...` says.
 std::string comment(std::string_view text, size_t most = 400);

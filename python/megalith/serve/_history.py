@@ -245,7 +245,7 @@ class History:
     # -- Samples --
 
     def sample(self, stats: Mapping[str, Any], running: int, waiting: int) -> None:
-        """Behind each second: the session as it stands now."""
+        """After each second: the session as it stands now."""
         now, before = self.clock(), self.last
         self.answers.clear()
         self.place(stats)

@@ -96,12 +96,12 @@ def read_chat(fields: Fields, limits: Limits, tokenizer: Tokenizer, cut: bool = 
     except Exception as error:  # noqa: BLE001, a template may raise anything for a client's values
         raise fields.wrong("messages", f"do not fit: the chat template failed: {type(error).__name__}: {error}") from error
     if continues:
-        text = _cut_behind(text, read[-1], fields)
+        text = _cut_after(text, read[-1], fields)
     return encode(text, special, "messages", limits, tokenizer, cut)
 
 
-def _cut_behind(text: str, message: Mapping[str, Any], fields: Fields) -> str:
-    """Behind the last message's content, which the model continues: as `transformers` does."""
+def _cut_after(text: str, message: Mapping[str, Any], fields: Fields) -> str:
+    """After the last message's content, which the model continues: as `transformers` does."""
     content = message["content"] or ""
     place = text.rfind(content.strip())
     if message["role"] != "assistant" or not content.strip():

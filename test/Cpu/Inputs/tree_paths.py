@@ -29,7 +29,7 @@ for name in sys.argv[2:]:
                 path = (*full[request][:at + 1], *reversed(path))
                 assert len(path) == position + 1, f"{name}: the path of {row} has {len(path)} tokens"
                 rows += 1
-                if visible > position + 1:  # sees what stands behind it
+                if visible > position + 1:  # sees what comes after it
                     continue
                 shared += path in hashes
                 assert hashes.setdefault(path, kv) == kv, f"{name}, tick {tick['tick']}: other K and V at {row}"

@@ -7,7 +7,7 @@
 //   torn      the trace is not one
 //   symbol    the cubin has no such kernel
 //   units     its tensor unit has less room for control than its control unit
-// Each request is admitted 1 ms and gets its token 2.5 ms behind the begin of the run.
+// Each request is admitted 1 ms and gets its token 2.5 ms after the begin of the run.
 // A run that wants records of its ticks gets two of 1 ms and 2 ms; the second is the
 // first that decodes. If it wants a trace, too, each of them has a record.
 #include "device/Abi.h"
@@ -44,7 +44,7 @@ extern "C" int cuModuleGetFunction(void **function, void *, const char *name) {
   return *function = (void *)name, 0;
 }
 
-/// The descriptors carry fields behind the header: the test says how long each is.
+/// The descriptors carry fields after the header: the test says how long each is.
 static void launched(void **parameters) {
   static int runs = 0;
   ++runs;

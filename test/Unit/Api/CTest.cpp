@@ -48,7 +48,7 @@ TEST(C, RefusesWhatItDoesNotKnow) {
             std::string::npos);
   EXPECT_NE(std::string(megalith_errors_text(errors)).find("[api-argument]"), std::string::npos);
   megalith_errors_free(errors);
-  options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`
+  options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended after `text`
   EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
   EXPECT_EQ(megalith_kernel_load(nullptr, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
   EXPECT_EQ(megalith_run(nullptr, nullptr, 0, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);

@@ -40,7 +40,7 @@ static void expectLogprobs(const Heard::One &is, const RequestResult &should, in
 
 class LiveLogprobs : public ::testing::TestWithParam<std::tuple<const char *, Device>> {};
 
-/// Of requests that ask for them and others, side by side and one behind the other in the same lines.
+/// Of requests that ask for them and others, side by side and one after the other in the same lines.
 TEST_P(LiveLogprobs, AreThoseOfTheLogitsOfARun) {
   const auto &[pipeline, device] = GetParam();
   const Kernel kernel = loaded(compiled(pipeline, {{"slots", "2"}, {"kv_pages", "64"}}), device);
@@ -249,7 +249,7 @@ TEST(Live, RequestsWaitForLinesOfLogits) {
   ASSERT_TRUE(session.submit(request(900), 0, 0ms, 3));
   Heard heard;
   listenForTokens(session, heard, 0);
-  for (int64_t budget : {1000, 2, 900}) // the second one has room, but waits behind the first
+  for (int64_t budget : {1000, 2, 900}) // the second one has room, but waits after the first
     ASSERT_TRUE(session.submit(request(budget), 0, 0ms, 0));
   ASSERT_TRUE(session.submit(request(2)));
   listen(session, heard, [&] { return heard.finish(4) == "length"; });

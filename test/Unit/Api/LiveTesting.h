@@ -59,7 +59,7 @@ struct Heard {
 
   void add(const LiveEvent &event) {
     One &one = of[event.request];
-    EXPECT_FALSE(one.end) << "behind the end of request " << event.request;
+    EXPECT_FALSE(one.end) << "after the end of request " << event.request;
     if (!event.promptLogprobs.empty()) {
       EXPECT_TRUE(one.tokens.empty() && one.promptLogprobs.empty());
       one.promptLogprobs = event.promptLogprobs;

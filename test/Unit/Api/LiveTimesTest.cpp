@@ -35,9 +35,9 @@ TEST(OpenArrivals, ComeAtTheirRate) {
   EXPECT_NEAR(longer / 20000.0, std::exp(-1), 0.02);
 }
 
-TEST(BehindFastest, FindsDelaysBetweenTwoClocks) {
-  EXPECT_TRUE(behindFastest({}).empty());
-  EXPECT_EQ(behindFastest({{5, 100}}), (std::vector<double>{0}));
+TEST(AfterFastest, FindsDelaysBetweenTwoClocks) {
+  EXPECT_TRUE(afterFastest({}).empty());
+  EXPECT_EQ(afterFastest({{5, 100}}), (std::vector<double>{0}));
   // One clock is 12 millionths faster than the other, and began at another time: within the ten seconds that is more
   // than the delays. Each second there is one without any.
   std::vector<TwoTimes> seen;
@@ -47,14 +47,14 @@ TEST(BehindFastest, FindsDelaysBetweenTwoClocks) {
     delays.push_back(delay);
     seen.push_back({1'700'000'000'000'000'000u + uint64_t(us * 1e3), us * 1.000012 + delay - 777});
   }
-  const auto found = behindFastest(seen);
+  const auto found = afterFastest(seen);
   for (size_t i = 0; i < delays.size(); ++i)
     EXPECT_NEAR(found[i], delays[i], 1e-3) << i;
   // In any order.
   std::reverse(seen.begin(), seen.end());
-  EXPECT_NEAR(behindFastest(seen)[1000 - 7], delays[7], 1e-3);
+  EXPECT_NEAR(afterFastest(seen)[1000 - 7], delays[7], 1e-3);
   // Of two at the same time, the earlier one.
-  EXPECT_EQ(behindFastest({{10, 5}, {10, 3}}), (std::vector<double>{2, 0}));
+  EXPECT_EQ(afterFastest({{10, 5}, {10, 3}}), (std::vector<double>{2, 0}));
 }
 
 TEST(SteadyRate, IsThatOfTheTimeInWhichAllGenerate) {

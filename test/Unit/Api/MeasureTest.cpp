@@ -17,7 +17,7 @@ TEST(Measure, ReadsATrace) {
   EXPECT_TRUE(takesDrafts(*program));
   auto kernel = Kernel::load(*program, {.device = Device::Reference});
   ASSERT_TRUE(kernel);
-  // A prompt is fed; then two verifies, of two drafts and of none. Behind the last one 17 of 32 positions are valid.
+  // A prompt is fed; then two verifies, of two drafts and of none. After the last one 17 of 32 positions are valid.
   Results results;
   results.trace =
       R"({"megalith_trace":2,"pipeline":"p"}

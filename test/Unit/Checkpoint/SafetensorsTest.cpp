@@ -88,7 +88,7 @@ TEST(Safetensors, Truncated) {
                                 "the header alone takes 8");
   EXPECT_EQ(errorOf(fileText("{}  ", 0).substr(0, 10)),
             "safetensors-truncated: the header claims 4 bytes, but the file "
-            "ends 2 bytes behind its length");
+            "ends 2 bytes after its length");
   EXPECT_EQ(errorOfTensor("BF16", "[4]", "[0,8]", 7),
             "safetensors-truncated: tensor `a` ends at byte 8 of the data, but "
             "the file holds only 7");

@@ -83,7 +83,7 @@ TEST_F(AtomicsTest, Fences) {
   expectSometimes(FindingKind::DataRace, two, fencedMessage(Scope::Cta, Scope::Gpu));
   expectSometimes(FindingKind::DataRace, two, fencedMessage(Scope::Gpu, Scope::Cta));
   expectSilent(one, fencedMessage(Scope::Cta, Scope::Cta));
-  // A fence behind the flag does not help.
+  // A fence after the flag does not help.
   expectSometimes(FindingKind::DataRace, two, [&] {
     if (side() == 0) {
       write(data, 42u);

@@ -8,7 +8,7 @@ struct Bug {
   bool swapParity = false, noRelease = false, earlyRelease = false, noProxyFence = false, noWait = false;
   bool noSyncAfterInit = false, asyncCopies = false, consumerForgetsFull = false, fenceOfGlobal = false;
   /// Between the loads of a stage and the next copy to it: fences of the producer, of all consumers, of each warp's
-  /// lane 0 behind its __syncwarp, or none that counts.
+  /// lane 0 after its __syncwarp, or none that counts.
   enum { Producer, Consumers, OneLane, Early, None } fence = Producer;
   int arrivals = 0, bytes = 0;
 };

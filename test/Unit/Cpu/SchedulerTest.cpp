@@ -143,7 +143,7 @@ TEST_F(SchedulerTest, SameSeedSameFindingInAnotherExecutor) {
   }
 }
 
-TEST_F(SchedulerTest, BehindThePrefixNothingIsDecided) {
+TEST_F(SchedulerTest, AfterThePrefixNothingIsDecided) {
   u32 *order = zeros<u32>("order", 65), *next = order + 64;
   before = [&] { executor.reset(reinterpret_cast<char *>(order), Initial::Zero); };
   const Kernel kernel = [&] {

@@ -114,7 +114,7 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   ASSERT_EQ(first->requests.size(), 3u);
   for (const auto &r : first->requests)
     EXPECT_EQ(r.finish, "length") << r.fault;
-  // Rows that were fed: of c, 9 tokens behind the 20 in place, then the last and one more.
+  // Rows that were fed: of c, 9 tokens after the 20 in place, then the last and one more.
   EXPECT_EQ(first->requests[0].rows, 3);
   EXPECT_EQ(first->requests[1].rows, 3);
   EXPECT_EQ(first->requests[2].rows, 9 + 2);

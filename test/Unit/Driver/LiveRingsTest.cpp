@@ -75,7 +75,7 @@ TEST_F(LiveRings, ABatchSleepsUntilItsNextRequest) {
 }
 
 /// What comes too late counts as an event of its tick. More of these than a tick has events do not keep an idle kernel
-/// from hearing what comes behind them.
+/// from hearing what comes after them.
 TEST_F(LiveRings, CancellationsThatChangeNothingDoNotFillATick) {
   const auto engine = load();
   ASSERT_TRUE(engine);

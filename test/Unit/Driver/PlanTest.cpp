@@ -96,8 +96,7 @@ TEST_F(PlanTest, layersDoNotShareAPlace) {
 
 TEST_F(PlanTest, instancesAreCounted) {
   plan.models[0].placeOf[phase("attention").op->result().id].instance = plan::Place::Next;
-  EXPECT_TRUE(contains(verify(), "phase `attention` writes behind the last instance of buffer `attention`"))
-      << verify();
+  EXPECT_TRUE(contains(verify(), "phase `attention` writes after the last instance of buffer `attention`")) << verify();
 }
 
 TEST_F(PlanTest, readersFindTheirValue) {
@@ -226,10 +225,10 @@ protected:
 
 TEST_F(HeadsPlanTest, isValidAsMade) { EXPECT_EQ(verify(), ""); }
 
-TEST_F(HeadsPlanTest, whatIsNotAlwaysMadeIsMadeBehind) {
+TEST_F(HeadsPlanTest, whatIsNotAlwaysMadeIsMadeAfter) {
   phase("attention").makes = nullptr;
-  EXPECT_TRUE(contains(
-      verify(), "phase `q` does not run in all passes, and nothing behind it makes what it makes [plan-invalid]"))
+  EXPECT_TRUE(contains(verify(),
+                       "phase `q` does not run in all passes, and nothing after it makes what it makes [plan-invalid]"))
       << verify();
 }
 

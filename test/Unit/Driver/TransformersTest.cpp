@@ -106,7 +106,7 @@ TEST_F(TransformersTest, tokensAndLogitsOfTheDemoModel) {
       const nlohmann::json &prompt = golden["prompts"][i];
       if (done[i] == prompt["greedy"].size())
         continue;
-      // Behind a near tie we go on from the golden's token.
+      // After a near tie we go on from the golden's token.
       Request r;
       r.id = std::to_string(i);
       r.tokens = prompt["tokens"].get<std::vector<int32_t>>();

@@ -22,8 +22,8 @@ static std::string resultOf(const std::string &operations) {
   const std::string body = commitOf("      %a = field.get @accepted : i32 @0:27:9\n" + operations +
                                     "      field.set @accepted(%u) @0:27:9\n"
                                     "      goto {to = [\"DONE\"]} @0:29:9\n");
-  const std::string before = "  t.set(r.accepted, ", behind = ");\n  t.goTo(State::DONE);\n";
-  const size_t begin = body.find(before), end = body.rfind(behind);
+  const std::string before = "  t.set(r.accepted, ", after = ");\n  t.goTo(State::DONE);\n";
+  const size_t begin = body.find(before), end = body.rfind(after);
   return begin == std::string::npos || end == std::string::npos
              ? body
              : body.substr(begin + before.size(), end - begin - before.size());

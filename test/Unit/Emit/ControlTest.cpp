@@ -65,7 +65,7 @@ static Pipeline withInputs() {
   return p;
 }
 
-TEST(EmitControl, InputsStandBehindTheFields) {
+TEST(EmitControl, InputsStandAfterTheFields) {
   Pipeline p = withInputs();
   p.commit = R"(      %tenant = input.get @tenant : i32 @0:27:9
       %one = const {value = 1} : i32 @0:27:9
@@ -272,8 +272,8 @@ TEST(EmitControl, BranchesKeepTheirStatements) {
 TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
   const std::string text = emitted({});
   EXPECT_EQ(bodyOf(text, "controlTicks"), "  Control &c = controlOfCta<Control>();\n"
-                                          "  for (;; behindPass = true) {\n"
-                                          "    if (behindPass) {\n"
+                                          "  for (;; afterPass = true) {\n"
+                                          "    if (afterPass) {\n"
                                           "      everySlot(c, [&](Turn &t) {\n"
                                           "        completeCall(t);\n"
                                           "        if (t.resumes<calls::Verify>())\n"
@@ -310,7 +310,7 @@ TEST(EmitControl, LineDirectivesNameTheYamlAndTheTrueLine) {
     EXPECT_EQ(std::stoi(line.substr(6)), number + 1);
     ++own;
   }
-  EXPECT_EQ(own, 4u) << "one behind each part";
+  EXPECT_EQ(own, 4u) << "one after each part";
 }
 
 TEST(EmitControl, NamesOfThePipelineStandInPlacesOfTheirOwn) {
@@ -384,7 +384,7 @@ std::string codeOf(std::string text) {
 }
 
 TEST(EmitControl, NoTextOfAFileBecomesCode) {
-  // Names of IR text, the path that it gives, and the YAML's line, which stands behind `// `.
+  // Names of IR text, the path that it gives, and the YAML's line, which comes after `// `.
   const auto emitWith = [](const std::string &what) {
     std::string quoted;
     for (char c : what)

@@ -201,12 +201,12 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"site = 0} {\n        reduce", "site = 7} {\n        reduce",
        "a part has the `before_site` of the `issue` that ends it"},
       {"part @\"a.1\" {after_site = 0", "part @\"a.1\" {after_site = 1",
-       "`results` stand in the part behind their call"},
+       "`results` stand in the part after their call"},
       {"{index = 0, site", "{index = 1, site", "the call has 1 reducers, and none of index 1"},
       {": token<4>", ": f32<4>", "the result must be a sequence of tokens, found `f32<4>`"},
       {"    pass @t\n", "    pass @t\n    pass @t\n", "a model has one pass in a tick"},
       {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {",
-       "the parts before and behind a call are of one stage and state"},
+       "the parts before and after a call are of one stage and state"},
       {"kind = \"admit\"", "kind = \"slot\"", "a part is of the kind `slot` when its state has a slot, else `admit`"},
       {"vocab = 12", "vocab = 0", "`vocab` must be a whole number from 1 to 2147483647"},
       {"weight @e", "weight @b {from = \"b\", layers = 4096, shape = [2147483647, 2147483647]}\n    weight @e",
@@ -228,7 +228,7 @@ TEST(Verifier, LoopsOfTheTick) {
     }
     part @"a.0" {kind = "slot", stage = "a", state = "A"} @0:3:1 {
       %b = finished : bool
-      enter(%b) {behind = 2, inside = 1, rounds = 4}
+      enter(%b) {inside = 1, outside = 2, rounds = 4}
     }
     part @"a.1" {after_site = 1, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
       %t = tokens : token<>
@@ -237,7 +237,7 @@ TEST(Verifier, LoopsOfTheTick) {
     pass @t {loop = 0}
     part @"a.2" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
       %b = finished : bool
-      enter(%b) {behind = 2, inside = 1, rounds = 4 }
+      enter(%b) {inside = 1, outside = 2, rounds = 4 }
     }
     part @"a.3" {after_site = 2, kind = "slot", stage = "a", state = "A"} {
       goto {to = ["A"]}
@@ -248,31 +248,31 @@ TEST(Verifier, LoopsOfTheTick) {
   } cases[] = {
       {"index", "index", ""},
       {"inside = 1, rounds = 4}", "inside = 4, rounds = 4}",
-       "`inside` and `behind` of 1 loops are the numbers behind the 1 calls, each one"},
-      {"behind = 2, inside = 1, rounds = 4}", "behind = 1, inside = 1, rounds = 4}",
-       "`inside` and `behind` of 1 loops are the numbers behind the 1 calls, each one"},
+       "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
+      {"inside = 1, outside = 2, rounds = 4}", "inside = 1, outside = 1, rounds = 4}",
+       "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
       {"rounds = 4 }", "rounds = 5}", "the `enter` of the next round is that in front of the loop"},
-      {"behind = 2, inside = 1, rounds = 4 }", "behind = 1, inside = 2, rounds = 4}",
+      {"inside = 1, outside = 2, rounds = 4 }", "inside = 2, outside = 1, rounds = 4}",
        "the `enter` of the next round is that in front of the loop"},
       {"    pass @t {loop = 0}\n", "    pass @t\n",
-       "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in `enter`"},
+       "a part of a loop ends in a call, with the pass and the part that continues after it, or in `enter`"},
       {"    pass @t {loop = 0}\n", "    pass @t {loop = 1}\n",
-       "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in `enter`"},
+       "a part of a loop ends in a call, with the pass and the part that continues after it, or in `enter`"},
       {"slot\", loop = 0, stage", "slot\", stage",
        "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
       {"after_site = 2, kind", "after_site = 2, loop = 0, kind",
-       "behind a loop stands the part that goes on with `behind`"},
+       "after a loop stands the part that goes on with `outside`"},
       {"enter(%b)", "goto {to = [\"A\"]} //",
        "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
       {"before_site = 0, kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      %t = tokens : token<>\n     "
        " "
        "issue @t(%t) {chunk = 4, kv = \"commit\", site = 0}",
        "kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      goto {to = [\"A\"]}",
-       "`inside` and `behind` of 1 loops are the numbers behind the 0 calls, each one"},
+       "`inside` and `outside` of 1 loops are the numbers after the 0 calls, each one"},
   };
   for (const auto &c : cases)
     EXPECT_EQ(wholeProblem(c.from, c.to, tick), c.message) << c.to;
-  // Calls of the model behind the loop have a pass, too.
+  // Calls of the model after the loop have a pass, too.
   const std::string both = R"(
   tick {
     part @q {kind = "admit", stage = "q", state = "Q"} {
@@ -280,7 +280,7 @@ TEST(Verifier, LoopsOfTheTick) {
     }
     part @"a.0" {kind = "slot", stage = "a", state = "A"} @0:3:1 {
       %b = finished : bool
-      enter(%b) {behind = 3, inside = 2, rounds = 4}
+      enter(%b) {inside = 2, outside = 3, rounds = 4}
     }
     part @"a.1" {after_site = 2, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
       %t = tokens : token<>
@@ -289,7 +289,7 @@ TEST(Verifier, LoopsOfTheTick) {
     pass @t {loop = 0}
     part @"a.2" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
       %b = finished : bool
-      enter(%b) {behind = 3, inside = 2, rounds = 4}
+      enter(%b) {inside = 2, outside = 3, rounds = 4}
     }
     part @"a.3" {after_site = 3, before_site = 1, kind = "slot", stage = "a", state = "A"} {
       %t = tokens : token<>
@@ -302,5 +302,5 @@ TEST(Verifier, LoopsOfTheTick) {
   })";
   EXPECT_EQ(wholeProblem("index", "index", both), "");
   EXPECT_EQ(wholeProblem("    pass @t\n", "    pass @t\n    pass @t\n", both), "a model has one pass in a tick");
-  EXPECT_EQ(wholeProblem("    pass @t\n", "", both), "a part behind a call stands behind the model's pass");
+  EXPECT_EQ(wholeProblem("    pass @t\n", "", both), "a part after a call comes after the model's pass");
 }

@@ -375,7 +375,7 @@ TEST_F(KernelCacheTest, compilesOnceAndAgainWhenSpoilt) {
   EXPECT_EQ(third->cubin.substr(1, 3), "ELF");
   EXPECT_TRUE(compileCached(*nvrtc, cache, request, diags)->cacheHit);
 
-  // A compilation that fails leaves nothing behind.
+  // A compilation that fails leaves nothing after.
   request.source = "error";
   EXPECT_FALSE(compileCached(*nvrtc, cache, request, diags));
   EXPECT_FALSE(std::filesystem::exists(cache.path(KernelCache::key(request, nvrtc->identity()), ".cu")));

@@ -27,7 +27,7 @@ struct UnitsTest : ::testing::Test {
   }
 };
 
-/// Puts its parts one behind the other.
+/// Puts its parts one after the other.
 struct FakeLinker : Linker {
   std::string version = "fake 1";
   bool fails = false;

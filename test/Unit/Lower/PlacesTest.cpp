@@ -50,27 +50,27 @@ struct Where {
   Edit edit;
   bool constant = false;
 };
-const char *const behindAppend = "      - kv.target.keep: len(tokens) - 1\n";
-const std::string keep = behindAppend;
+const char *const afterAppend = "      - kv.target.keep: len(tokens) - 1\n";
+const std::string keep = afterAppend;
 const Where places[] = {
     {"order", "prompt_len", {"    do: []\n", "    order:\n      - @\n    do: []\n"}},
     {"param", "block", {"  rate: 0.5\n", "  rate: 0.5\n  w: @\n"}, true},
-    {"field", "accepted", {behindAppend, "      - accepted: @\n" + keep}},
-    {"local", "prompt_len", {behindAppend, "      - x: @\n      - accepted: x\n" + keep}},
-    {"count", "prompt_len", {behindAppend, "      - count: c += @\n" + keep}},
-    {"trace", "prompt_len", {behindAppend, "      - trace: @\n" + keep}},
-    {"keep", "len(tokens)", {behindAppend, "      - kv.target.keep: @\n"}},
+    {"field", "accepted", {afterAppend, "      - accepted: @\n" + keep}},
+    {"local", "prompt_len", {afterAppend, "      - x: @\n      - accepted: x\n" + keep}},
+    {"count", "prompt_len", {afterAppend, "      - count: c += @\n" + keep}},
+    {"trace", "prompt_len", {afterAppend, "      - trace: @\n" + keep}},
+    {"keep", "len(tokens)", {afterAppend, "      - kv.target.keep: @\n"}},
     {"goto", "prompt_len", {"goto: DONE if finished else VERIFY", "goto: DONE if @ == 1 else VERIFY"}},
-    {"if", "prompt_len", {behindAppend, "      - if: @ == 1\n        do:\n          - accepted: 1\n" + keep}},
+    {"if", "prompt_len", {afterAppend, "      - if: @ == 1\n        do:\n          - accepted: 1\n" + keep}},
     {"for",
      "prompt_len",
-     {behindAppend, "      - for: i in 0..min(4, @)\n        do:\n          - accepted: i\n" + keep}},
+     {afterAppend, "      - for: i in 0..min(4, @)\n        do:\n          - accepted: i\n" + keep}},
     {"while",
      "accepted",
-     {behindAppend, "      - while: @ == 1\n        bound: 4\n        do:\n          - accepted: 1\n" + keep}},
-    {"body", "i", {behindAppend, "      - accepted: sum(i in 0..4, @)\n" + keep}},
-    {"keys", "i", {behindAppend, "      - k: sort(i in 0..4, [@])\n      - accepted: k[0]\n" + keep}},
-    {"range", "prompt_len", {behindAppend, "      - accepted: count(i in 0..min(9, @), i > 1)\n" + keep}},
+     {afterAppend, "      - while: @ == 1\n        bound: 4\n        do:\n          - accepted: 1\n" + keep}},
+    {"body", "i", {afterAppend, "      - accepted: sum(i in 0..4, @)\n" + keep}},
+    {"keys", "i", {afterAppend, "      - k: sort(i in 0..4, [@])\n      - accepted: k[0]\n" + keep}},
+    {"range", "prompt_len", {afterAppend, "      - accepted: count(i in 0..min(9, @), i > 1)\n" + keep}},
     {"index", "accepted", {"append(draft[:accepted] + [best[accepted]])", "append(draft[:accepted] + [best[@]])"}},
     {"slice", "accepted", {"append(draft[:accepted]", "append(draft[:@]"}},
     {"width", "budget", {"width=min(size.width, budget - 1)", "width=min(4, @)"}},

@@ -60,7 +60,7 @@ TEST(Executor, StopsAtEosAndAppendsIt) {
   EXPECT_EQ(result.requests[0].finish, "stop");
 }
 
-TEST(Executor, StopsBehindAStopSequence) {
+TEST(Executor, StopsAfterAStopSequence) {
   auto requests = prompts(1, 40);
   RunResult free = run(autoregressive({}), requests);
   const std::vector<int32_t> all = free.requests[0].tokens;

@@ -268,14 +268,14 @@ TEST(ReduceTest, MistakesOfRejectionAreSeen) {
 /// Two tokens, of which the second depends on the first.
 struct Pairs {
   static constexpr int vocab = 5;
-  std::vector<std::vector<float>> target, small; ///< row 0, then the row behind each token
+  std::vector<std::vector<float>> target, small; ///< row 0, then the row after each token
   Pairs() {
     for (uint32_t i = 0; i <= vocab; ++i) {
       target.push_back(randomRow(vocab, 40 + i, 1.2f));
       small.push_back(randomRow(vocab, 60 + i, 1.2f));
     }
   }
-  /// In standard deviations, of `step(position)`: two tokens. The law is that of two draws, one behind the other.
+  /// In standard deviations, of `step(position)`: two tokens. The law is that of two draws, one after the other.
   template <class Step> double deviationOfLaw(Step step) const {
     const RowReduction law = reducer("sample");
     std::vector<int> counts(vocab * vocab);
@@ -299,8 +299,8 @@ struct Pairs {
   }
 };
 
-// A block of one draft: when it is accepted, the row behind it gives a token for nothing.
-TEST(ReduceTest, TheTokenBehindADraftIsOfTheRowBehindIt) {
+// A block of one draft: when it is accepted, the row after it gives a token for nothing.
+TEST(ReduceTest, TheTokenAfterADraftIsOfTheRowAfterIt) {
   const Pairs pairs;
   const auto block = [&](int32_t position, bool wrongRow) {
     const int draft = Pairs::drawn(pairs.small[0], position, 1);
@@ -316,7 +316,7 @@ TEST(ReduceTest, TheTokenBehindADraftIsOfTheRowBehindIt) {
   EXPECT_GT(pairs.deviationOfLaw([&](int32_t at) { return block(at, true); }), 10);
 }
 
-// A head that guesses the token behind the next one draws with the noise of that token's position (`ahead=1`).
+// A head that guesses the token after the next one draws with the noise of that token's position (`ahead=1`).
 TEST(ReduceTest, AHeadDoesNotDrawWithTheNoiseOfTheTokenBeforeItsOwn) {
   const Pairs pairs;
   const auto heads = [&](int32_t position, int32_t ahead) {

@@ -192,7 +192,7 @@ TEST(Trace, NumbersAreIntegersInRange) {
             std::string::npos);
 }
 
-TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
+TEST(Trace, NothingUnknownAndNothingAfterTheEnd) {
   const std::string text = formatTrace(sample());
   for (const char *object : {"{\"tick\":", "{\"model\":", "{\"slot\":", "{\"pool\":", "{\"results\":", "{\"id\":"}) {
     const std::string error = errorWith(text, 2, object, std::string("{\"more\":1,") + (object + 1));

@@ -16,7 +16,7 @@ using Random = std::mt19937;
 
 int below(Random &random, int n) { return int(random() % unsigned(n)); }
 
-/// A slot that is fed by hand: `len` committed positions, and the rows of a run behind them.
+/// A slot that is fed by hand: `len` committed positions, and the rows of a run after them.
 struct Slot {
   Tokens committed, rows, parents; ///< tokens; tokens and parents' places of the run's rows
   std::vector<int32_t> pages;

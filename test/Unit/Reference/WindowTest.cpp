@@ -124,9 +124,9 @@ static std::string goesBack(const Settings &s, int keep) {
       kv.keep @target(%keep)
     }}
     %fin = finished : bool
-    %behind = kv.lag @target : i32
+    %after = kv.lag @target : i32
     %few = const {{value = 1}} : i32
-    %again = gt(%behind, %few) : bool
+    %again = gt(%after, %few) : bool
     goto(%fin, %again) {{to = ["COMPLETE", "PREFILL", "DECODE"]}}
 )",
                            keep));
@@ -139,7 +139,7 @@ TEST(Windows, KvThatWouldLackPagesIsComputedAgain) {
   Settings s = windowed(6, 4);
   const RunResult base = run(autoregressive(keepsAll(s)), requests, withLogits());
   // Request 0 has 1 + 20 tokens then, of which 20 are valid, and gave back the pages of positions 0 to 11.
-  const auto lengthsBehind = [&](int keep) {
+  const auto lengthsAfter = [&](int keep) {
     const RunResult result = run(goesBack(s, keep), {requests[0]});
     for (const TraceTick &tick : result.trace.ticks)
       if (tick.slots[0].after == "PREFILL" && tick.slots[0].before == "DECODE")
@@ -147,9 +147,9 @@ TEST(Windows, KvThatWouldLackPagesIsComputedAgain) {
     ADD_FAILURE() << "it never went back";
     return std::pair<int64_t, int64_t>();
   };
-  EXPECT_EQ(lengthsBehind(17), std::pair(int64_t(17), int64_t(3))) << "position 12 is the first that row 17 sees";
-  EXPECT_EQ(lengthsBehind(16), std::pair(int64_t(0), int64_t(0)));
-  EXPECT_EQ(lengthsBehind(5), std::pair(int64_t(0), int64_t(0)));
+  EXPECT_EQ(lengthsAfter(17), std::pair(int64_t(17), int64_t(3))) << "position 12 is the first that row 17 sees";
+  EXPECT_EQ(lengthsAfter(16), std::pair(int64_t(0), int64_t(0)));
+  EXPECT_EQ(lengthsAfter(5), std::pair(int64_t(0), int64_t(0)));
   for (int keep : {0, 1, 5, 16, 17, 19}) {
     const RunResult result = run(goesBack(s, keep), requests, withLogits());
     expectSame(base, result);

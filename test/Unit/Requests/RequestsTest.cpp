@@ -195,7 +195,7 @@ TEST(Requests, TimesOfTheHost) {
 }
 
 TEST(Requests, NumbersAreIntegersInRange) {
-  // `KEY`, what stands behind it, and whether that is an integer.
+  // `KEY`, what comes after it, and whether that is an integer.
   for (const char *value : {"1.0", "0.9", "1e0", "true", "null", "\"1\"", "[1]", "{}", "9223372036854775808",
                             "18446744073709551615", "18446744073709551616", "-9223372036854775809", "4294967554"}) {
     const std::string row = R"({"id": 1, "tokens": [0], "max_new_tokens": 1, "priority": )";

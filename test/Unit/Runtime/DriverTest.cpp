@@ -321,7 +321,7 @@ TEST_F(FakeDriver, launchesAreCountedFromOutside) {
   }
 }
 
-/// Batches come one behind the other through a few places, none of which is written to while it is still needed; the
+/// Batches come one after the other through a few places, none of which is written to while it is still needed; the
 /// checkpoint is never on the device as a whole.
 TEST_F(FakeDriver, weightsAreThereOnce) {
   constexpr int layers = 40, tensorBytes = 64 * 100 * 2, all = layers * tensorBytes;

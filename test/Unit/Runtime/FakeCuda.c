@@ -1,17 +1,17 @@
-/* A libcuda.so.1 for tests, without a device behind it. The environment says what
+/* A libcuda.so.1 for tests, without a device after it. The environment says what
  * it pretends to be: FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_DEVICES,
  * FAKE_CUDA_CAPABILITY (major * 10 + minor), FAKE_CUDA_FREE (bytes). Device memory
  * is host memory. Copies and memsets work; launches do nothing. But with FAKE_CUDA_PACK
- * (tensors, bytes) `megalith_pack` puts what its table has of tensor i so many bytes behind
+ * (tensors, bytes) `megalith_pack` puts what its table has of tensor i so many bytes after
  * that of i - 1, and that and copies of page-locked memory wait until their stream is
  * waited for; the hash of what was packed (FNV-1a) and the most bytes of device memory at a time
  * are printed, too. A linked cubin is its
- * parts one behind the other, unless FAKE_CUDA_LINK (a result) fails. The facts of a
+ * parts one after the other, unless FAKE_CUDA_LINK (a result) fails. The facts of a
  * kernel's units are FAKE_CUDA_FACTS, numbers; those of its tensor unit
  * FAKE_CUDA_TENSOR_FACTS if that is there. The kernel of a cooperative launch, or of
  * a graph, is `launched`: here it says FAKE_CUDA_UNFINISHED times that it goes on, in
  * the word that FAKE_CUDA_WORD finds (offset of a pointer in the parameters, offset
- * behind that). What is still held when the process ends is
+ * after that). What is still held when the process ends is
  * printed to stderr as "fake: N held". */
 #include <stddef.h>
 #include <stdio.h>

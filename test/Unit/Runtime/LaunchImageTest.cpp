@@ -62,7 +62,7 @@ protected:
   std::vector<std::vector<char>> memories;
 };
 
-TEST_F(LaunchImageTest, StopSequencesStandBehindTheEosTokens) {
+TEST_F(LaunchImageTest, StopSequencesStandAfterTheEosTokens) {
   std::vector<Request> requests = twoRequests;
   requests[0].stop = {{5, 6}, {7}};
   requests[1].stop = {{8}};

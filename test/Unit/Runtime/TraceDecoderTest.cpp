@@ -189,7 +189,7 @@ TEST(TraceDecoder, NoiseNeverLeavesTheBuffer) {
       words[random() % words.size()] = value % 4 == 0 ? value : value % 64;
     }
     words.resize(random() % 4 ? words.size() : random() % (words.size() + 1));
-    // A block of its own size: an access behind it is one behind the heap block.
+    // A block of its own size: an access after it is one after the heap block.
     std::unique_ptr<unsigned[]> block(new unsigned[words.size()]);
     std::copy(words.begin(), words.end(), block.get());
     auto trace = decodeTrace(manifestOf(), block.get(), words.size());

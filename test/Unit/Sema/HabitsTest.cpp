@@ -67,7 +67,7 @@ TEST(Habits, Blocks) {
       {"- goto: DONE if finished", "52:9: error: `goto` cannot stand in a list of statements [effect-not-allowed]",
        "a stage has one `goto:`, below its `do:`, with conditions: `goto: A if c else B`"},
       {"- return", "52:9: error: unknown name `return` [unknown-name]",
-       "a stage ends behind its last statement; what the rest is to do stands in an `if:`"},
+       "a stage ends after its last statement; what the rest is to do stands in an `if:`"},
   });
   // A name like others where it is declared.
   EXPECT_TRUE(check({{"accepted: i32 = 0", "accepted: i32 = 0\n  goto: i32 = 0"},
@@ -169,7 +169,7 @@ TEST(Habits, Types) {
        "52:13: error: the tag `!finished` cannot be used here; write the value without it; a condition is negated by "
        "`not` [yaml-unsupported]",
        ""},
-      {"- draft: [last] * 4", "52:24: error: not valid YAML: `*` behind a list [yaml-syntax]",
+      {"- draft: [last] * 4", "52:24: error: not valid YAML: `*` after a list [yaml-syntax]",
        "put the whole expression in single quotes: `'[last] + draft'`"},
   });
 }

@@ -47,7 +47,7 @@ struct Case {
   const char *name;
   bool inConfig; ///< the first edit is one of config.json
   std::vector<std::pair<std::string, std::string>> edits;
-  const char *expected; ///< behind a newline
+  const char *expected; ///< after a newline
 };
 
 inline std::string diagnose(std::string model, const std::string &config) {

@@ -160,7 +160,7 @@ graph:
   std::vector<std::string> carried;
   for (const graph::Carried &c : model->graph.carried)
     carried.push_back(model->graph.nodes[c.argument].hint);
-  // `y` is read behind the repeat, `z` and `t` are not carried.
+  // `y` is read after the repeat, `z` and `t` are not carried.
   EXPECT_EQ(carried, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(model->layers, 3);
 }

@@ -408,7 +408,7 @@ TEST(PipelineValues, LocalsThatChangeInBlocks) {
        "the length of this operand of `+` has no upper bound; cut it with a slice such as `[:8]` "
        "[unbounded-sequence]"},
       {"- x: '[1]'\n- for: i in 0..9\n  do:\n    - x: (x + x)[:4]\n- numbers: x", ""},
-      // What an `if` changes is one or the other behind it.
+      // What an `if` changes is one or the other after it.
       {"- x: '[1]'\n- if: finished\n  do:\n    - x: '[1, 2, 3, 4]'\n- numbers: x", ""},
       {"- x: '[1]'\n- if: finished\n  do:\n    - x: '[1, 2, 3, 4, 5]'\n- numbers: x",
        "`numbers` holds 4 elements, but this value can have 5 [draft-window]"},

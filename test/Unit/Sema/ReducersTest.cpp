@@ -62,7 +62,7 @@ TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
   } cases[] = {
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - own: argmax(l)\n"
        "      - p: prob(l, own)\n      - trace: p[0]",
-       "`tokens` of `prob` must be known before the pass, but `own` is assigned behind the call [reducer-late]"},
+       "`tokens` of `prob` must be known before the pass, but `own` is assigned after the call [reducer-late]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - draft: draft[1:]\n"
        "      - p: prob(l, draft)\n      - trace: p[0]",
        "`tokens` of `prob` must be known before the pass, but `draft` may change between the call and here "

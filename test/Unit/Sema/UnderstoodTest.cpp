@@ -84,7 +84,7 @@ void checkChanges(const std::string &modelFile, const json &good, const std::vec
     Said said = check(modelFile, config.dump(1));
     EXPECT_EQ(said.keys, change.keys) << change.members << "\n" << said.all;
     EXPECT_EQ(said.right, change.keys.empty()) << change.members << "\n" << said.all;
-    // What is refused can be taken on the user's word, and nothing else is behind it.
+    // What is refused can be taken on the user's word, and nothing else is after it.
     EXPECT_TRUE(check(modelFile, config.dump(1), change.keys).right) << change.members;
   }
 }

@@ -60,7 +60,7 @@ TEST_F(DiagnosticsTest, caretStaysInTheLine) {
 }
 
 // Edited IR names them.
-TEST_F(DiagnosticsTest, placesBehindTheFileAreNone) {
+TEST_F(DiagnosticsTest, placesAfterTheFileAreNone) {
   uint32_t file = add("ab\nc\n");
   for (const SourceLoc &loc :
        {SourceLoc{file, 3, 1}, {file, 4, 1}, {file, 2147483648, 1}, {file, 2, 2}, {file, 2, 3}, {file + 1, 1, 1}}) {

@@ -67,7 +67,7 @@ TEST(ToolDeathTest, OutputThatIsLostIsAnError) {
                 return 0;
               }),
               failed, full);
-  // As LLVM's option parser does behind `--help`.
+  // As LLVM's option parser does after `--help`.
   EXPECT_EXIT(tool([]() -> int {
                 sendOutputTo("/dev/full");
                 llvm::outs() << "text";

@@ -455,7 +455,7 @@ TEST(Errors, StatementsOfAGraphAssign) {
             "[wrong-node-kind]");
   for (const char *name : {"a.b", "a b", "3x", "if", "kv.m.keep"})
     EXPECT_NE(said(std::string(name) + ": x, 1 + 2").find("m.yaml:5:5: error: "), std::string::npos) << name;
-  // Nothing may stand behind an expression.
+  // Nothing may come after an expression.
   EXPECT_EQ(said("h: rms_norm(x, w, eps), x, 1 + 2"),
             "m.yaml:5:27: error: expected an operator or the end of the expression, found `,` [expr-syntax]");
   EXPECT_EQ(said("h: x y"),
