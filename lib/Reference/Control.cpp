@@ -75,6 +75,14 @@ Control::Flow Control::runOp(const Operation &op) {
     r.call.since = tick;
     r.call.served = true;
     return Flow::Suspended;
+  default:
+    compute(op);
+  }
+  return Flow::End;
+}
+
+void Control::compute(const Operation &op) {
+  switch (op.op) {
   case Op::Results: {
     const auto index = static_cast<size_t>(op.get<attr::index>());
     if (index >= r.call.results.size() || r.call.site != op.get<attr::site>())
@@ -150,7 +158,6 @@ Control::Flow Control::runOp(const Operation &op) {
   default:
     arithmetic(op);
   }
-  return Flow::End;
 }
 
 int32_t Control::hostNumber(ir::HostNumber number) const {

@@ -25,6 +25,8 @@ public:
 
 private:
   Flow runOp(const ir::Operation &op);
+  /// One that control does not branch at: gives its results, and has its effects.
+  void compute(const ir::Operation &op);
   void arithmetic(const ir::Operation &op);
   void sequence(const ir::Operation &op);
   void requestValue(const ir::Operation &op);

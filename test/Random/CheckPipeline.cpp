@@ -303,7 +303,7 @@ private:
     plain.lineDirectives = false;
     emit::emitControl(w, module, &files, plain);
     const std::string &tensors = outcome.units.tensors.text;
-    const size_t shared = tensors.find("// The KV pool of the model"), end = tensors.find("reserves this much", shared);
+    const size_t shared = tensors.find("using WeightRing"), end = tensors.find("reserves this much", shared);
     std::string control = w.text();
     for (size_t at = 0; (at = control.find("= ::controlPools::", at)) != std::string::npos;)
       control.insert(at + 2, fmt::format("p{}", seed));

@@ -25,7 +25,7 @@ from .._core import version
 from ._answers import Answer, tell_failure
 from ._engine import Engine, Run, TokenLogprob
 from ._metrics import counts_of, render
-from ._protocol import ApiError, Job, no_such_model
+from ._protocol import ApiError, Job, Limits, no_such_model
 from ._reader import Reader
 
 PAGE = Path(__file__).parent / "page"
@@ -257,10 +257,10 @@ class Stream(Response):
 # ===----------------------------------------------------------------------===#
 
 
-def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
-    limits = engine.limits
+def _model_entry(limits: Limits, facts: Facts) -> dict[str, Any]:
+    """The model, as /v1/models tells of it."""
     created = int(time.time())
-    model = {
+    return {
         "id": limits.model,
         "object": "model",
         "created": created,
@@ -286,12 +286,20 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         ],
     }
 
-    async def complete(request: Request, is_chat: bool) -> Response:
+
+class _Handlers:
+    """What answers a request, by its route."""
+
+    def __init__(self, engine: Engine, facts: Facts, reader: Reader) -> None:
+        self.engine, self.facts, self.reader, self.limits = engine, facts, reader, engine.limits
+        self.model = _model_entry(engine.limits, facts)
+
+    async def complete(self, request: Request, is_chat: bool) -> Response:
         arrived = time.monotonic()
-        body = await _read_body(request, facts.max_body)
-        job: Job = await reader.read("chat" if is_chat else "completion", body)
-        run = engine.start(job, arrived)
-        answer = Answer(job, limits.model, engine.tokenizer)
+        body = await _read_body(request, self.facts.max_body)
+        job: Job = await self.reader.read("chat" if is_chat else "completion", body)
+        run = self.engine.start(job, arrived)
+        answer = Answer(job, self.limits.model, self.engine.tokenizer)
         if job.is_stream:
             return Stream(run, answer.events(run))
 
@@ -308,102 +316,111 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         with run:
             return await _while_there(request.receive, collect())
 
-    async def completions(request: Request) -> Response:
-        return await complete(request, is_chat=False)
+    async def completions(self, request: Request) -> Response:
+        return await self.complete(request, is_chat=False)
 
-    async def chat_completions(request: Request) -> Response:
-        return await complete(request, is_chat=True)
+    async def chat_completions(self, request: Request) -> Response:
+        return await self.complete(request, is_chat=True)
 
-    async def tokenize(request: Request) -> Response:
-        tokens, names = await reader.read("tokenize", await _read_body(request, facts.max_body))
+    async def tokenize(self, request: Request) -> Response:
+        tokens, names = await self.reader.read("tokenize", await _read_body(request, self.facts.max_body))
         return JSONResponse(
-            {"count": len(tokens), "max_model_len": limits.context, "tokens": tokens, "token_strs": names}
+            {"count": len(tokens), "max_model_len": self.limits.context, "tokens": tokens, "token_strs": names}
         )
 
-    async def detokenize(request: Request) -> Response:
-        return JSONResponse({"prompt": await reader.read("detokenize", await _read_body(request, facts.max_body))})
+    async def detokenize(self, request: Request) -> Response:
+        body = await _read_body(request, self.facts.max_body)
+        return JSONResponse({"prompt": await self.reader.read("detokenize", body)})
 
-    async def told_version(request: Request) -> Response:
+    async def told_version(self, request: Request) -> Response:
         return JSONResponse({"version": version()})
 
-    async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [model]})
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self.model]})
 
-    async def one_model(request: Request) -> Response:
-        if request.path_params["model"] != limits.model:
-            raise no_such_model(request.path_params["model"], limits)
-        return JSONResponse(model)
+    async def one_model(self, request: Request) -> Response:
+        if request.path_params["model"] != self.limits.model:
+            raise no_such_model(request.path_params["model"], self.limits)
+        return JSONResponse(self.model)
 
-    async def health(request: Request) -> Response:
-        if failure := engine.failure():
+    async def health(self, request: Request) -> Response:
+        if failure := self.engine.failure():
             raise ApiError(f"the engine has failed: {failure}", status=503, kind="server_error", code="engine_failed")
-        if engine.drains:
-            raise engine.stopping()
+        if self.engine.drains:
+            raise self.engine.stopping()
         return JSONResponse({"status": "ok"})
 
-    async def metrics(request: Request) -> Response:
-        text = render(limits.model, engine.metrics, engine.session.stats())
+    async def metrics(self, request: Request) -> Response:
+        text = render(self.limits.model, self.engine.metrics, self.engine.session.stats())
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def stats(request: Request) -> Response:
-        now = engine.session.stats()
+    async def stats(self, request: Request) -> Response:
+        now = self.engine.session.stats()
         running, waiting = counts_of(now)
-        engine.history.place(now)
+        self.engine.history.place(now)
         for slot in now["slots"]:
-            slot["text"] = engine.shown.get(slot["request"]) if slot["request"] is not None else None
+            slot["text"] = self.engine.shown.get(slot["request"]) if slot["request"] is not None else None
         now |= {
-            "model": limits.model,
-            "pipeline": facts.pipeline,
-            "device": facts.device,
+            "model": self.limits.model,
+            "pipeline": self.facts.pipeline,
+            "device": self.facts.device,
             "version": version(),
             "time": time.monotonic(),
             "running": running,
             "waiting": waiting,
-            "context": limits.context,
-            "samples": limits.samples,
-            "has_chat": engine.tokenizer.has_chat_template,
-            "shows_text": engine.shows,
-            "finished": engine.metrics.finished,
-            "refused": engine.metrics.refused,
-            "drains": engine.drains,
-            "failure": engine.failure(),
-            "history": engine.history.number,
-            "started": engine.history.started,
-            "states": [state.__dict__ for state in engine.history.states],
+            "context": self.limits.context,
+            "samples": self.limits.samples,
+            "has_chat": self.engine.tokenizer.has_chat_template,
+            "shows_text": self.engine.shows,
+            "finished": self.engine.metrics.finished,
+            "refused": self.engine.metrics.refused,
+            "drains": self.engine.drains,
+            "failure": self.engine.failure(),
+            "history": self.engine.history.number,
+            "started": self.engine.history.started,
+            "states": [state.__dict__ for state in self.engine.history.states],
         }
         return JSONResponse(now, headers={"Cache-Control": "no-store"})
 
-    async def history(request: Request) -> Response:
+    async def history(self, request: Request) -> Response:
         after = request.query_params.get("after", "0")
         if not after.isdecimal():
             raise ApiError("`after` must be the number of a sample", param="after")
-        content = engine.history.answer(int(after[:18]))
+        content = self.engine.history.answer(int(after[:18]))
         return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
-    def page(file: Path) -> Callable[[Request], Awaitable[Response]]:
-        content, kind = file.read_bytes(), KINDS[file.suffix]
 
-        async def answer(request: Request) -> Response:
-            headers = {
-                "Cache-Control": "no-cache",
-                "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-                "img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
-                "Referrer-Policy": "no-referrer",
-                "X-Content-Type-Options": "nosniff",
-            }
-            return Response(content, headers=headers, media_type=kind)
+def _page(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    content, kind = file.read_bytes(), KINDS[file.suffix]
 
-        return answer
+    async def answer(request: Request) -> Response:
+        headers = {
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+            "img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(content, headers=headers, media_type=kind)
 
-    def api_error(request: Request, error: Exception) -> Response:
+    return answer
+
+
+class _Errors:
+    """What answers an exception."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.paths = {route.path for route in routes}
+
+    def api_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
         tell_failure(error)
         return _answer(error)
 
-    def http_error(request: Request, error: Exception) -> Response:
+    def http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         here = request.scope["path"]  # not of the URL: the host in it may be no host
-        slash = "; leave out the slash at its end" if here.rstrip("/") in paths else ""
+        slash = "; leave out the slash at its end" if here.rstrip("/") in self.paths else ""
         elsewhere = [words for path, words in _ELSEWHERE.items() if here.startswith(path)]
         what = {
             404: elsewhere[0] if elsewhere else f"there is no `{here[:200]}` here{slash}",
@@ -411,34 +428,37 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         }.get(error.status_code, error.detail)
         return _answer(ApiError(what, status=error.status_code, headers=error.headers))
 
-    def any_error(request: Request, error: Exception) -> Response:
+    def any_error(self, request: Request, error: Exception) -> Response:
         return _answer(ApiError("the server has failed; its log says more", status=500, kind="server_error"))
 
-    def gone(request: Request, error: Exception) -> Response:
+    def gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it
 
+
+def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
+    handlers = _Handlers(engine, facts, reader)
     routes = [
-        Route("/v1/models", models),
-        Route("/v1/models/{model:path}", one_model),
-        Route("/v1/completions", completions, methods=["POST"]),
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/tokenize", tokenize, methods=["POST"]),
-        Route("/detokenize", detokenize, methods=["POST"]),
-        Route("/version", told_version),
-        Route("/health", health),
-        Route("/metrics", metrics),
-        Route("/stats", stats),
-        Route("/history", history),
-        *(Route("/" if file.name == "index.html" else f"/{file.name}", page(file)) for file in PAGE.iterdir()),
+        Route("/v1/models", handlers.models),
+        Route("/v1/models/{model:path}", handlers.one_model),
+        Route("/v1/completions", handlers.completions, methods=["POST"]),
+        Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
+        Route("/tokenize", handlers.tokenize, methods=["POST"]),
+        Route("/detokenize", handlers.detokenize, methods=["POST"]),
+        Route("/version", handlers.told_version),
+        Route("/health", handlers.health),
+        Route("/metrics", handlers.metrics),
+        Route("/stats", handlers.stats),
+        Route("/history", handlers.history),
+        *(Route("/" if file.name == "index.html" else f"/{file.name}", _page(file)) for file in PAGE.iterdir()),
     ]
-    paths = {route.path for route in routes}
+    errors = _Errors(routes)
     app = Starlette(
         routes=routes,
         exception_handlers={
-            ApiError: api_error,
-            HTTPException: http_error,
-            ClientDisconnect: gone,
-            Exception: any_error,
+            ApiError: errors.api_error,
+            HTTPException: errors.http_error,
+            ClientDisconnect: errors.gone,
+            Exception: errors.any_error,
         },
     )
     app.router.redirect_slashes = False  # a proxy may have other names for this server, and for the path

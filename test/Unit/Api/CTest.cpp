@@ -129,19 +129,28 @@ TEST(C, RunsRequests) {
   megalith_results_free(nullptr);
 }
 
-TEST(C, BringsStopSequences) {
+/// A kernel on the reference executor of a pipeline of ours, with the demo model.
+megalith_kernel *loaded(const char *pipeline) {
   const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  const std::string file = std::string(MEGALITH_SOURCE_DIR "/pipelines/") + pipeline;
   megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
-  options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+  options.file = file.c_str();
   options.models = &model;
   options.num_models = 1;
   megalith_program *program = nullptr;
   megalith_errors *errors = nullptr;
-  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
   where.device = MEGALITH_REFERENCE;
   megalith_kernel *kernel = nullptr;
-  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  EXPECT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_program_free(program);
+  return kernel;
+}
+
+TEST(C, BringsStopSequences) {
+  megalith_kernel *kernel = loaded("autoregressive.yaml");
+  megalith_errors *errors = nullptr;
   const int32_t prompt[] = {73, 110, 32};
   megalith_request request = MEGALITH_REQUEST_INIT;
   request.id = "a";
@@ -198,23 +207,11 @@ TEST(C, BringsStopSequences) {
   request.stop_lengths = nullptr;
   EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
   megalith_kernel_free(kernel);
-  megalith_program_free(program);
 }
 
 TEST(C, TakesRequestsWhileItRuns) {
-  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
-  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
-  options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
-  options.models = &model;
-  options.num_models = 1;
-  megalith_program *program = nullptr;
+  megalith_kernel *kernel = loaded("autoregressive.yaml");
   megalith_errors *errors = nullptr;
-  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
-  where.device = MEGALITH_REFERENCE;
-  megalith_kernel *kernel = nullptr;
-  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_program_free(program);
   const auto failed = [&](megalith_code code, const char *why) {
     EXPECT_EQ(code, MEGALITH_FAILED);
     EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
@@ -450,25 +447,6 @@ stages:
   megalith_results_free(results);
   megalith_kernel_free(kernel);
   megalith_program_free(program);
-}
-
-/// A kernel on the reference executor of a pipeline of ours, with the demo model.
-megalith_kernel *loaded(const char *pipeline) {
-  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
-  const std::string file = std::string(MEGALITH_SOURCE_DIR "/pipelines/") + pipeline;
-  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
-  options.file = file.c_str();
-  options.models = &model;
-  options.num_models = 1;
-  megalith_program *program = nullptr;
-  megalith_errors *errors = nullptr;
-  EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
-  where.device = MEGALITH_REFERENCE;
-  megalith_kernel *kernel = nullptr;
-  EXPECT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
-  megalith_program_free(program);
-  return kernel;
 }
 
 /// What a struct of C stands for where the program sets nothing is what C++ has.

@@ -78,8 +78,9 @@ protected:
   /// A shared object of these pieces of C++; its path.
   std::string compile(const std::string &source) {
     std::string from = dir.write("kernel.cpp", source), to = dir.path() + "/" + std::to_string(++kernels) + ".so";
-    std::string command =
-        "c++ -std=c++20 -shared -fPIC -O1 -I '" MEGALITH_SOURCE_DIR "' -o '" + to + "' '" + from + "'";
+    std::string command = "c++ -std=c++20 -shared -fPIC -O1 -I '" MEGALITH_SOURCE_DIR "' -I '" MEGALITH_SOURCE_DIR
+                          "/include' -o '" +
+                          to + "' '" + from + "'";
     EXPECT_EQ(std::system(command.c_str()), 0);
     return to;
   }

@@ -247,7 +247,7 @@ TEST(Verifier, LoopsOfTheTick) {
     const char *from, *to, *message;
   } cases[] = {
       {"index", "index", ""},
-      {"inside = 1, rounds = 4}", "inside = 4, rounds = 4}",
+      {"inside = 1, outside = 2, rounds = 4}", "inside = 4, outside = 2, rounds = 4}",
        "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
       {"inside = 1, outside = 2, rounds = 4}", "inside = 1, outside = 1, rounds = 4}",
        "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
