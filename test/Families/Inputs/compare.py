@@ -64,10 +64,14 @@ def compare(path, device, prompts, pipeline, options):
 
 
 def main():
-    split = sys.argv.index("--")
+    split = sys.argv.index("--") if "--" in sys.argv else 0
+    if split < 4 or not sys.argv[2].isdecimal() or split + 1 == len(sys.argv):
+        sys.exit(__doc__)
     device, prompts, *names = sys.argv[1:split]
     pipeline, *options = sys.argv[split + 1:]
     names = golden_checkpoint.FAMILIES if names == ["all"] else names
+    if absent := [name for name in names if not (ROOT / f"test/Families/goldens/{name}.json").is_file()]:
+        sys.exit(f"compare.py: no golden {', '.join(absent)} in test/Families/goldens")
     results = [compare(ROOT / f"test/Families/goldens/{name}.json", device, int(prompts), pipeline, options)
                for name in names]
     print(f"{sum(results)} of {len(results)} families right on {device}")
