@@ -8,6 +8,8 @@ namespace megalith::device {
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
+/// A matrix in shared memory, as products take it: made by a primitive.
+using SharedMatrix = u64;
 
 using namespace shape;
 

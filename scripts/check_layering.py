@@ -72,6 +72,7 @@ CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "C
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
 TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
+WIDE = {path.name for path in (root / "device/wide").glob("*.cuh")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^">]+)"|<((?:megalith|runtime|device|lib)/[^">]+)>)', re.M)
@@ -99,7 +100,7 @@ def target_of(path, name):
             return "Contract"
         if stem == LIMITS:
             return LIMITS
-        known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
+        known = any((root / "device" / place / stem).is_file() for place in ("", "wide", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
@@ -136,12 +137,17 @@ def check_includes():
                 yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
 
 
+def device_code():
+    """That of every target."""
+    return sorted([*(root / "device").glob("*.cuh"), *(root / "device/wide").glob("*.cuh")])
+
+
 def check_floors():
-    for path in sorted((root / "device").glob("*.cuh")):
-        own = next((floor for floor in (CONTROL, TENSOR) if path.name in floor), set())
+    for path in device_code():
+        own = next((floor for floor in (CONTROL, TENSOR, WIDE) if path.name in floor), set())
         for name in INCLUDE.findall(path.read_text()):
             target = "".join(name).removeprefix("megalith/")
-            if path.name not in UNITS and target in (CONTROL | TENSOR | UNITS) - own:
+            if path.name not in UNITS and target in (CONTROL | TENSOR | WIDE | UNITS) - own:
                 yield f"{path.relative_to(root)}: may not include `{target}`, which stands on another floor of device/"
 
 
@@ -178,7 +184,7 @@ def check_words():
 
 def check_primitives():
     """PTX stands in device/cuda alone, so that every target runs all other device code."""
-    for path in sorted((root / "device").glob("*.cuh")):
+    for path in device_code():
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if re.search(r"\b(asm|volatile)\b", line):
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"

@@ -86,6 +86,34 @@ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 }
 
 constexpr bool kAsyncMma = false;
+/// The address, and above it how far eights of rows are apart.
+SharedMatrix sharedMatrix(const char *p, int eight) { return (u64)p | (u64)eight << 48; }
+SharedMatrix laterColumns(SharedMatrix matrix, int bytes) { return matrix + bytes; }
+/// The word of columns k and k + 1 of a row.
+__device__ inline u32 wordOfMatrix(SharedMatrix matrix, int row, int k) {
+  const u64 at = matrix & ((1ull << 48) - 1), block = at & ~511ull;
+  const int piece = int(at % 64) / 16 + k / 8;
+  return loadShared((const char *)block,
+                    row / 8 * int(matrix >> 48) + row % 8 * 64 + (piece ^ row / 2 % 4) * 16 + k % 8 * 2);
+}
+template <int N> __device__ inline void multiplyMatrices(float (&c)[N][4], SharedMatrix a, SharedMatrix b, bool add) {
+  const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) % 4 * 16 + lane / 4, k = lane % 4 * 2;
+  const u32 a0 = wordOfMatrix(a, row, k), a1 = wordOfMatrix(a, row + 8, k), a2 = wordOfMatrix(a, row, k + 8),
+            a3 = wordOfMatrix(a, row + 8, k + 8);
+  for (int i = 0; i < N; ++i) {
+    for (float &sum : c[i])
+      sum = add ? sum : 0.0f;
+    mma(c[i], a0, a1, a2, a3, wordOfMatrix(b, 8 * i + lane / 4, k), wordOfMatrix(b, 8 * i + lane / 4, k + 8));
+  }
+}
+void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
+void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
+void asyncMmaBegin() {}
+void asyncMmaEnd() {}
+void asyncMmaCommit() {}
+void asyncMmaWaitLast() {}
+void asyncMmaSettle(float (&)[8][4]) {}
+void asyncMmaSettle(float (&)[16][4]) {}
 
 // --- plain loads: the compiler's instrumentation sees them ----------------------
 
@@ -113,6 +141,7 @@ void assumeGlobal(const void *) {}
 void assumeLocal(const void *) {}
 u32 threadAgain() { return threadIdx.x; }
 u32 ctasAgain() { return gridDim.x; }
+u32 ctaAgain() { return blockIdx.x; }
 u32 loadShared(const void *p, int bytes) {
   return *reinterpret_cast<const u32 *>(static_cast<const char *>(p) + bytes);
 }
@@ -123,6 +152,7 @@ void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
 bool consumerSyncAny(bool mine) { return cpu::kernel::barrierAny(1, kConsumerThreads, mine); }
 u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
 void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }
+void addFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Order::Release, cpu::Scope::Cta); }
 
 // --- the grid ---------------------------------------------------------------------
 
@@ -166,7 +196,12 @@ void tellWord(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::O
 void barrierInit(u64 *bar, u32 count) { cpu::kernel::mbarrierInit(bar, count); }
 void barriersReady() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
+void barrierArriveOf(u64 *bar, u32) { cpu::kernel::mbarrierArrive(bar); } // there are no clusters
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
+void barrierAwait(u64 *bar, u32 parity) {
+  while (!barrierTest(bar, parity)) {
+  }
+}
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
@@ -175,6 +210,14 @@ void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
 void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyBulkAgain(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
+void copyBulkOfWarp(void *to, const void *from, u32 bytes, u64 *bar) {
+  if (threadIdx.x % 32 == 0)
+    cpu::kernel::copyBulk(to, from, bytes, bar);
+}
+void barrierArriveExpectOfWarp(u64 *bar, u32 bytes) {
+  if (threadIdx.x % 32 == 0)
+    barrierArriveExpect(bar, bytes);
+}
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
 

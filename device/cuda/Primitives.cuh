@@ -114,6 +114,11 @@ u32 ctasAgain() {
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
   return ctas;
 }
+u32 ctaAgain() {
+  u32 cta;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
+  return cta;
+}
 u32 loadShared(const void *p, int bytes) {
   u32 w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");
@@ -147,6 +152,9 @@ u32 loadFlag(const u32 *p) {
 }
 void storeFlag(u32 *p, u32 value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(sharedAddress(p)), "r"(value) : "memory");
+}
+void addFlag(u32 *p, u32 value) {
+  asm volatile("red.release.cta.shared.add.u32 [%0], %1;" ::"r"(sharedAddress(p)), "r"(value) : "memory");
 }
 
 // --- asynchronous products --------------------------------------------------------
@@ -233,6 +241,65 @@ void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, 
                : "memory");
 #endif
 }
+
+SharedMatrix sharedMatrix(const char *p, int eight) {
+  return (u64)(sharedAddress(p) >> 4) | (u64)1 << 16 | (u64)(eight >> 4) << 32 | (u64)2 << 62; // a swizzle of 64 bytes
+}
+SharedMatrix laterColumns(SharedMatrix matrix, int bytes) { return matrix + (bytes >> 4); }
+void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile(
+      "{ .reg .pred add; setp.ne.b32 add, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, add, 1, 1, 0, 0; }"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]),
+        "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]), "+f"(c[3][1]),
+        "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]),
+        "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+        "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+      : "l"(a), "l"(b), "r"((u32)add));
+#endif
+}
+void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %66, 0; "
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
+               "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+               "%31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, "
+               "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+               "%64, %65, add, 1, 1, 0, 0; }"
+               : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+                 "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+                 "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+                 "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+                 "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+                 "+f"(c[7][2]), "+f"(c[7][3]), "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+                 "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), "+f"(c[10][0]), "+f"(c[10][1]),
+                 "+f"(c[10][2]), "+f"(c[10][3]), "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]),
+                 "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]),
+                 "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
+                 "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
+               : "l"(a), "l"(b), "r"((u32)add));
+#endif
+}
+void asyncMmaCommit() {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+void asyncMmaWaitLast() {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#endif
+}
+template <int N> __device__ __forceinline__ void settle(float (&c)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])::"memory");
+}
+void asyncMmaSettle(float (&c)[8][4]) { settle(c); }
+void asyncMmaSettle(float (&c)[16][4]) { settle(c); }
 
 // --- the grid ---------------------------------------------------------------------
 
@@ -321,6 +388,16 @@ void barriersReady() {
 void barrierArrive(u64 *bar) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(sharedAddress(bar)) : "memory");
 }
+// The scope is that of the CTA by default, also of the other CTA's barrier: `.cluster` would flush the L1 cache.
+void barrierArriveOf(u64 *bar, u32 cta) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(
+          sharedAddress(bar)),
+      "r"(cta)
+      : "memory");
+#endif
+}
 void barrierArriveExpect(u64 *bar, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(bar)), "r"(bytes) : "memory");
@@ -345,6 +422,19 @@ bool barrierPeek(u64 *bar, u32 parity) {
                : "r"(sharedAddress(bar)), "r"(parity)
                : "memory");
   return ok;
+}
+// One asm, so that ptxas sees no loop: it serializes each wgmma behind one that may part the lanes (C7520).
+void barrierAwait(u64 *bar, u32 parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n"
+               "  .reg .pred done;\n"
+               "again:\n"
+               "  mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+               "  @!done bra again;\n"
+               "}" ::"r"(sharedAddress(bar)),
+               "r"(parity)
+               : "memory");
+#endif
 }
 void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 void prefetchBulk(const void *p, u32 bytes) {
@@ -375,6 +465,28 @@ void copyBulkAgain(void *to, const void *from, u32 bytes, u64 *bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    sharedAddress(to)),
                "l"(from), "r"(bytes), "r"(sharedAddress(bar))
+               : "memory");
+#endif
+}
+void copyBulkOfWarp(void *to, const void *from, u32 bytes, u64 *bar) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n"
+               "  .reg .pred one;\n"
+               "  elect.sync _|one, 0xffffffff;\n"
+               "  @one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n"
+               "}" ::"r"(sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(bar))
+               : "memory");
+#endif
+}
+void barrierArriveExpectOfWarp(u64 *bar, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n"
+               "  .reg .pred one;\n"
+               "  elect.sync _|one, 0xffffffff;\n"
+               "  @one mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+               "}" ::"r"(sharedAddress(bar)),
+               "r"(bytes)
                : "memory");
 #endif
 }

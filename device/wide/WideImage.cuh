@@ -1,0 +1,43 @@
+//===- WideImage.cuh - activations of a wide pass in memory ---------------===//
+//
+// A wide pass multiplies with `wgmma`, which reads both operands from shared memory. So the operands lie in memory as
+// shared memory wants them, and bulk copies bring them. An image of an operand is
+//
+//   [128 rows][block of 32 columns][row][64 bytes, 16-byte pieces at piece ^ (row / 2 % 4)]
+//
+// Packed weights have the same swizzle (Matrices.cuh): a block of eight of their rows and 32 columns is 512 bytes.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Values.cuh"
+
+namespace megalith::device::wide {
+
+/// Rows of a tile of the pass, and weight rows of a tile of products.
+constexpr int kTile = 128;
+/// Bytes of a row in a block of 32 columns, and of a block of a tile.
+constexpr int kRowBytes = kBlockColumns * 2, kTileBlockBytes = kTile * kRowBytes;
+/// Bytes of eight rows of a block: the swizzle repeats.
+constexpr int kEightBytes = 8 * kRowBytes;
+
+/// Rows of an operand with `Columns` columns, a multiple of 32. What is there is bf16.
+template <int Columns> struct Image {
+  static_assert(Columns % kBlockColumns == 0);
+  static constexpr int blocks = Columns / kBlockColumns;
+  char *base;
+  /// Bytes for so many rows.
+  __device__ static constexpr long long bytes(long long rows) {
+    return ceilDiv(rows, (long long)kTile) * blocks * kTileBlockBytes;
+  }
+  /// The piece of columns col to col + 7.
+  __device__ __forceinline__ Words4 *at(int row, int col) const {
+    const int piece = col / 8 % 4 ^ row / 2 % 4;
+    return reinterpret_cast<Words4 *>(base +
+                                      ((long long)(row / kTile) * blocks + col / kBlockColumns) * kTileBlockBytes +
+                                      row % kTile * kRowBytes + piece * 16);
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { *at(row, col) = words; }
+  __device__ __forceinline__ Words4 load(int row, int col) const { return loadWords(at(row, col)); }
+};
+
+} // namespace megalith::device::wide

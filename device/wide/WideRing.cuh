@@ -1,0 +1,96 @@
+//===- WideRing.cuh - operands of a wide pass through shared memory -------===//
+//
+// Warps bring both operands of products into a ring of stages, and eight warps multiply. A stage has 64 columns: of 128
+// weight rows, [eight rows][block of 32 columns][row][64 bytes], and of a tile of the pass, as in its image.
+//
+//   kWeights      two warps bring weights. They wait for nothing but a free stage: so they come before an edge
+//   kActivations  one warp brings rows of the pass, when they are there
+//   kSignals      one warp tells other CTAs what the consumers have written: these need not wait until stores arrive
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/WideSteps.cuh"
+#include "megalith/Sync.cuh"
+
+namespace megalith::device::wide {
+
+/// Where the weights and the rows stand in a stage, and bytes of a stage.
+constexpr int kStageColumns = 2 * kBlockColumns;
+constexpr int kWeightBytes = kTile * kStageColumns * 2, kStageBytes = 2 * kWeightBytes;
+constexpr int kStages = 6;
+/// Warps that bring weights.
+constexpr int kWeightWarps = 2;
+/// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh), and two words of
+/// each row of a tile.
+constexpr int kTurnRowBytes = 16, kTurnPlaneBytes = 32 * kTurnRowBytes + 64;
+constexpr int kTurnBytes = 2 * kTurnPlaneBytes + 2 * kTile * 4;
+/// Rows of the pass that one counter counts for.
+constexpr int kCountedRows = 64;
+
+/// A place in the ring, of a role between two passes.
+struct Place {
+  int stage;
+  u32 parity;
+};
+/// Words that the roles of one CTA share.
+struct Sync {
+  u64 full[kStages], empty[kStages];
+  u32 written; ///< how many times a consumer warp has written its part of a unit
+  u32 told;    ///< how many of them the signals have told
+  Place places[kConsumerWarps + kWeightWarps + 2];
+};
+
+/// A pass, as the roles see it.
+struct Pass {
+  int rows;
+  u32 *done; ///< for each block of kCountedRows rows: tiles that have been written in this pass
+};
+
+/// One thread. `Paired`: a stage is free when it is in both CTAs of a cluster: so the two read the same lines at the
+/// same time.
+template <bool Paired> __device__ __forceinline__ void startSync(Sync &sync) {
+  for (int i = 0; i < kStages; ++i) {
+    barrierInit(&sync.full[i], kWeightWarps + 1);
+    barrierInit(&sync.empty[i], (Paired ? 2 : 1) * kConsumerWarps);
+  }
+  sync.written = sync.told = 0;
+  for (Place &place : sync.places)
+    place = {0, 0};
+  barriersReady();
+}
+
+/// A role's side of the ring.
+struct Ring {
+  char *stages; ///< 1,024-byte aligned
+  Sync *sync;
+  Place *home;
+  int stage;
+  u32 parity;
+
+  __device__ __forceinline__ Ring(char *stages, Sync &sync, int place)
+      : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->stage, 0)),
+        parity(__shfl_sync(~0u, home->parity, 0)) {}
+  __device__ __forceinline__ void keep() const {
+    if (laneId() == 0)
+      *home = {stage, parity};
+    __syncwarp();
+  }
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ char *at(int of) const { return stages + of * kStageBytes; }
+  __device__ __forceinline__ void awaitFull() const { barrierAwait(&sync->full[stage], parity); }
+  /// A producer, all lanes: waits until the next stage is free, and expects `bytes` bytes in it.
+  __device__ __forceinline__ void open(int bytes) const {
+    barrierAwait(&sync->empty[stage], parity ^ 1);
+    barrierArriveExpectOfWarp(&sync->full[stage], bytes);
+  }
+  __device__ __forceinline__ void copy(int to, const char *from, int bytes) const {
+    copyBulkOfWarp(at(stage) + to, from, bytes, &sync->full[stage]);
+  }
+};
+
+} // namespace megalith::device::wide

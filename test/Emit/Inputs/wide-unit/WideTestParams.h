@@ -1,0 +1,18 @@
+// What the host gives a launch of unit.cu.
+#pragma once
+/// Rows of the pass that follow each other in a slot.
+struct Run {
+  int slot, firstRow, rows, position;
+};
+struct TestParams {
+  const char *stream;
+  char *x, *q, *h; ///< images
+  unsigned short *keys, *values;
+  const unsigned short *bias;
+  const float *ropeCosSin;
+  const int *pageTable;
+  unsigned *done, *spoiled;
+  int pageTableStride, rows, runs;
+  int layers, first, count; // products of the table
+  Run run[8];
+};

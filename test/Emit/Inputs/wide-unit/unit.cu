@@ -1,0 +1,242 @@
+//===- what the emitter will write of a wide pass -------------------------===//
+//
+// Products of the 1B shape, with every kind of epilogue that the shipped models have. entry.cu calls its functions.
+//===----------------------------------------------------------------------===//
+#include "megalith/Abi.h"
+#include "megalith/Row.h"
+#include "megalith/WideRoles.cuh"
+#include "megalith/Rows.cuh"
+
+namespace abi = megalith::abi;
+using namespace megalith::device;
+
+#include "WideTestShapes.h"
+
+/// Fields of a tile's rows, in shared memory of the warp: position, and place in the pool.
+template <bool Places> struct RowsOfTile {
+  int *words;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    const TestParams &p = sharedOfCta().params;
+    this->words = words - firstRow;
+    int i = 0;
+#pragma unroll 1
+    for (int row = firstRow + laneId(); row < firstRow + wide::kTile && row < p.rows; row += 32) {
+      while (i + 1 < p.runs && row >= p.run[i + 1].firstRow)
+        ++i;
+      const Run &run = p.run[i];
+      const int position = run.position + row - run.firstRow;
+      this->words[row] = position;
+      if (Places)
+        this->words[row + wide::kTile] =
+            __ldg(p.pageTable + (long long)run.slot * p.pageTableStride + position / Pool::pageTokens) * Pool::pageTokens +
+            position % Pool::pageTokens;
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ int position(int row) const { return words[row]; }
+  __device__ __forceinline__ int place(int row) const { return words[row + wide::kTile]; }
+};
+struct ToImage {
+  static constexpr bool places = false;
+  wide::Image<2048> to;
+  __device__ __forceinline__ void store(RowsOfTile<false>, int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+struct ToPool {
+  static constexpr bool places = true;
+  u16 *cache;
+  __device__ __forceinline__ void store(RowsOfTile<true> rows, int row, int col, Words4 words) const {
+    const int place = rows.place(row);
+    *reinterpret_cast<Words4 *>(cache + pageAddress<Pool>(0, place / Pool::pageTokens, 0, place % Pool::pageTokens) +
+                                columnAddress<Pool>(col)) = words;
+  }
+};
+
+struct NoEarly {};
+struct NoRows {
+  __device__ __forceinline__ void begin(int, int *) const {}
+};
+struct RopeOf {
+  Floats<2> cos, sin;
+};
+/// A column's bias, or none.
+struct NoBias {
+  __device__ __forceinline__ Floats<2> of(Floats<2> y, int, int) const { return toBf16(y); }
+};
+struct BiasAt {
+  WeightVector<2048> bias;
+  __device__ __forceinline__ Floats<2> of(Floats<2> y, int c0, int c1) const {
+    return toBf16(add(toBf16(y), bias.loadPair(c0, c1)));
+  }
+};
+/// q and k.
+template <class Store, class Bias = NoBias> struct RopeEnd : RowsOfTile<Store::places> {
+  static constexpr auto pairs = wide::Pairs::Halves;
+  static constexpr bool residual = false;
+  Rope<64> rope;
+  int firstPair;
+  Store to;
+  Bias bias;
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int j = pair - firstPair, c0 = j / 32 * 64 + j % 32;
+    return {c0, c0 + 32};
+  }
+  __device__ __forceinline__ RopeOf early(int row, int c0, int c1) const {
+    const int position = this->position(row);
+    const Float2 angle = reinterpret_cast<const Float2 *>(rope.table)[position * 32 + c0 % 64];
+    return {{{angle.x, angle.x}}, {{angle.y, angle.y}}};
+  }
+  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2>, const RopeOf &of) const {
+    const auto t = toBf16(bias.of({{y0, y1}}, c0, c1));
+    const auto t2 = add(toBf16(mul(t, of.cos)), toBf16(mul(rotatePair(t), of.sin)));
+    return toBf16(t2);
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(*this, row, col, words); }
+};
+struct ValueEnd : RowsOfTile<true> {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = false;
+  int firstPair;
+  ToPool to;
+  u32 *spoiled;
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * (pair - firstPair), 2 * (pair - firstPair) + 1}; }
+  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
+  __device__ __forceinline__ Floats<2> value(int, int, int, float y0, float y1, Floats<2>, NoEarly) const {
+    return toBf16(Floats<2>{{y0, y1}});
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const {
+    if (!allFinite(words))
+      *spoiled = 1;
+    to.store(*this, row, col, words);
+  }
+};
+/// wo and down.
+template <class Bias = NoBias> struct ResidualEnd : NoRows {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = true;
+  wide::Image<2048> from, to;
+  Bias bias;
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
+  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
+  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2> old, NoEarly) const {
+    return toBf16(add(old, bias.of({{y0, y1}}, c0, c1)));
+  }
+  __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+/// gate and up; without a gate, and plain.
+struct Silu {
+  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return silu(x); }
+};
+struct GeluTanh {
+  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return geluTanh(x); }
+};
+struct Gelu {
+  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return gelu(x); }
+};
+struct Same {
+  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return x; }
+};
+template <class Activation> struct GatedEnd : NoRows {
+  static constexpr auto pairs = wide::Pairs::One;
+  static constexpr bool residual = false;
+  wide::Image<8192> to;
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return {pair, pair}; }
+  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
+  __device__ __forceinline__ Floats<1> value(int, int, int, float y0, float y1, Floats<2>, NoEarly) const {
+    return toBf16(mul(toBf16(Activation::of(Floats<1>(toBf16(Floats<1>{{y0}})))), toBf16(Floats<1>{{y1}})));
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+template <class Activation, class Bias = NoBias> struct PlainEnd : NoRows {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = false;
+  wide::Image<8192> to;
+  Bias bias;
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
+  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
+  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2>, NoEarly) const {
+    return toBf16(Activation::of(bias.of({{y0, y1}}, c0, c1)));
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+
+__constant__ wide::Product kProducts[] = {
+    wide::productOf<matrices::WqWkWv>(true, 0, 0),
+    wide::productOf<matrices::Wo>(true, 1, 1),
+    wide::productOf<matrices::GateUp>(true, 0, 2),
+    wide::productOf<matrices::Down>(true, 2, 1),
+};
+
+struct Wide {
+  __device__ __forceinline__ static int layers() { return sharedOfCta().params.layers; }
+  __device__ __forceinline__ static int count() { return sharedOfCta().params.count; }
+  static constexpr bool paired = MEGALITH_TEST_PAIRED;
+  __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
+  __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
+  __device__ __forceinline__ static const wide::Product *products() { return kProducts + sharedOfCta().params.first; }
+  __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
+  __device__ __forceinline__ static wide::Operand operand(int number) {
+    const TestParams &p = sharedOfCta().params;
+    return number == 0 ? wide::Operand{p.x, 64} : number == 1 ? wide::Operand{p.q, 64} : wide::Operand{p.h, 256};
+  }
+  __device__ __forceinline__ static void await(const u32 *counter, u32 least) {
+    while ((int)(loadAcquire(counter) - least) < 0) {
+    }
+  }
+  template <class Fn> __device__ __forceinline__ static void end(int number, int layer, int pair, Fn fn) {
+    const TestParams &p = sharedOfCta().params;
+    const long long ofLayer = layer * PoolStrides<Pool>::layer;
+    [[maybe_unused]] const BiasAt bias{{p.bias}};
+    switch (number) {
+    case 0:
+      if (pair < 1024)
+        fn(RopeEnd<ToImage>{{}, {p.ropeCosSin}, 0, {{p.q}}, {}});
+      else if (pair < 1280)
+        fn(RopeEnd<ToPool>{{}, {p.ropeCosSin}, 1024, {p.keys + ofLayer}, {}});
+      else if (pair < 1536)
+        fn(ValueEnd{{}, 1280, {p.values + ofLayer}, p.spoiled});
+      break;
+    case 1: // wo and down
+      if (pair < 1024)
+        fn(ResidualEnd<>{{}, {p.x}, {p.x}, {}});
+      break;
+    case 2:
+      if (pair < 8192)
+        fn(GatedEnd<Silu>{{}, {p.h}});
+      break;
+#if MEGALITH_TEST_FAMILIES // what other models have
+    case 3:
+      if (pair < 1024)
+        fn(RopeEnd<ToImage, BiasAt>{{}, {p.ropeCosSin}, 0, {{p.q}}, bias});
+      break;
+    case 4:
+      if (pair < 1024)
+        fn(ResidualEnd<BiasAt>{{}, {p.x}, {p.x}, bias});
+      break;
+    case 5:
+      if (pair < 8192)
+        fn(GatedEnd<GeluTanh>{{}, {p.h}});
+      break;
+    case 6:
+      if (pair < 4096)
+        fn(PlainEnd<Gelu, BiasAt>{{}, {p.h}, bias});
+      break;
+    case 7:
+      if (pair < 4096)
+        fn(PlainEnd<Same>{{}, {p.h}, {}});
+      break;
+#endif
+    }
+  }
+};
+
+#if MEGALITH_TEST_INLINED // no registers of a caller are saved: what ptxas spills then is a spill
+extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined() { wide::multiply<Wide>(); }
+#else
+extern "C" {
+__device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
+__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(part); }
+__device__ void megalith_wide_rows() { wide::bringRows<Wide>(); }
+__device__ void megalith_wide_signal() { wide::signal<Wide>(); }
+}
+#endif
