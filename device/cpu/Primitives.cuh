@@ -196,7 +196,6 @@ void tellWord(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::O
 void barrierInit(u64 *bar, u32 count) { cpu::kernel::mbarrierInit(bar, count); }
 void barriersReady() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
-void barrierArriveOf(u64 *bar, u32) { cpu::kernel::mbarrierArrive(bar); } // there are no clusters
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
 void barrierAwait(u64 *bar, u32 parity) {
   while (!barrierTest(bar, parity)) {

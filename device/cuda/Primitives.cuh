@@ -388,16 +388,6 @@ void barriersReady() {
 void barrierArrive(u64 *bar) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(sharedAddress(bar)) : "memory");
 }
-// The scope is that of the CTA by default, also of the other CTA's barrier: `.cluster` would flush the L1 cache.
-void barrierArriveOf(u64 *bar, u32 cta) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(
-          sharedAddress(bar)),
-      "r"(cta)
-      : "memory");
-#endif
-}
 void barrierArriveExpect(u64 *bar, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(bar)), "r"(bytes) : "memory");

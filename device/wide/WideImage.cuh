@@ -29,12 +29,15 @@ template <int Columns> struct Image {
   __device__ static constexpr long long bytes(long long rows) {
     return ceilDiv(rows, (long long)kTile) * blocks * kTileBlockBytes;
   }
-  /// The piece of columns col to col + 7.
+  /// With the rows from `firstRow` on, the first of a tile, numbered from 0 on.
+  __device__ __forceinline__ Image from(int firstRow) const {
+    return {base + (long long)(firstRow / kTile) * (blocks * kTileBlockBytes) + firstRow % kTile * kRowBytes};
+  }
+  /// The piece of columns col to col + 7 of a row of the first tile.
   __device__ __forceinline__ Words4 *at(int row, int col) const {
-    const int piece = col / 8 % 4 ^ row / 2 % 4;
-    return reinterpret_cast<Words4 *>(base +
-                                      ((long long)(row / kTile) * blocks + col / kBlockColumns) * kTileBlockBytes +
-                                      row % kTile * kRowBytes + piece * 16);
+    const unsigned piece = (unsigned)col / 8 % 4 ^ (unsigned)row / 2 % 4;
+    return reinterpret_cast<Words4 *>(base + (unsigned)col / kBlockColumns * kTileBlockBytes + row * kRowBytes +
+                                      piece * 16);
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { *at(row, col) = words; }
   __device__ __forceinline__ Words4 load(int row, int col) const { return loadWords(at(row, col)); }

@@ -46,12 +46,11 @@ struct Pass {
   u32 *done; ///< for each block of kCountedRows rows: tiles that have been written in this pass
 };
 
-/// One thread. `Paired`: a stage is free when it is in both CTAs of a cluster: so the two read the same lines at the
-/// same time.
-template <bool Paired> __device__ __forceinline__ void startSync(Sync &sync) {
+/// One thread. A barrier of the CTA follows.
+inline __device__ void startSync(Sync &sync) {
   for (int i = 0; i < kStages; ++i) {
     barrierInit(&sync.full[i], kWeightWarps + 1);
-    barrierInit(&sync.empty[i], (Paired ? 2 : 1) * kConsumerWarps);
+    barrierInit(&sync.empty[i], kConsumerWarps);
   }
   sync.written = sync.told = 0;
   for (Place &place : sync.places)

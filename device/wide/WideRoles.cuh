@@ -7,7 +7,6 @@
 //   W::operand(i)      an image of an operand
 //   W::stream()        packed weights
 //   W::await(counter, least)   waits until a counter is at least `least`, or the kernel stops
-//   W::paired          CTAs are clusters of two
 //   W::end(number, layer, pair, fn)   calls fn(end) with the epilogue of a pair (WideTile.cuh), if there is such a pair
 //===----------------------------------------------------------------------===//
 #pragma once

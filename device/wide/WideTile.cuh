@@ -8,10 +8,11 @@
 //
 //   E::pairs      what the two columns of a pair are
 //   E::residual   the epilogue takes what stands at the columns in another buffer
-//   begin(firstRow, words)     before the first row: all lanes. `words`: in shared memory, two for each row
+//   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, two
+//                              for each row
 //   columns(pair)              the two columns of a pair
 //   early(row, c0, c1)         loads what else the epilogue needs
-//   value(row, c0, c1, y0, y1, old, early)   what is stored: Floats<2>, or Floats<1> where the pair has one column
+//   value(c0, c1, y0, y1, old, early)   Floats<2>, or Floats<1> where the pair has one column. They are rounded to bf16
 //   load(row, col)             eight columns of the other buffer
 //   store(row, col, words)     eight columns
 //===----------------------------------------------------------------------===//
@@ -48,6 +49,7 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
   const int lane = laneId(), odd = lane >> 2 & 1, pair = lane >> 3, rowOfLane = (lane & 3) * 2 + odd;
   const Columns first = end.columns(firstPair);
   end.begin(firstRow, reinterpret_cast<int *>(turn + 2 * kTurnPlaneBytes));
+  const int left = rows - firstRow;
   // Of 32 rows a lane loads and stores so many pieces of eight columns.
   const auto rowOfPiece = [&](int i) { return planes == 1 ? lane : i * 16 + lane / 2; };
   const auto planeOfPiece = [&] { return planes == 1 ? 0 : lane % 2; };
@@ -60,8 +62,8 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
     static_assert(E::pairs == Pairs::Adjacent);
 #pragma unroll
     for (int i = 0; i < Eights / atOnce * planes; ++i) {
-      const int row = firstRow + i / planes * 32 + rowOfPiece(i % planes);
-      old[i] = row < rows ? end.load(row, column) : Words4{0, 0, 0, 0};
+      const int row = i / planes * 32 + rowOfPiece(i % planes);
+      old[i] = row < left ? end.load(row, column) : Words4{0, 0, 0, 0};
     }
   }
   decltype(end.early(0, 0, 0)) beside[Eights][2]; // the same
@@ -70,7 +72,7 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       const Columns c = end.columns(firstPair + tile * kPairsOfTile + pair);
-      beside[e][tile] = end.early(min(firstRow + e * 8 + rowOfLane, rows - 1), c.c0, c.c1);
+      beside[e][tile] = end.early(e * 8 + rowOfLane, c.c0, c.c1);
     }
 #pragma unroll
   for (int base = 0; base < Eights; base += atOnce) {
@@ -97,8 +99,7 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
           const u32 bits = *reinterpret_cast<u32 *>(word);
           before = {{bf16Low(bits), bf16High(bits)}};
         }
-        const auto value = end.value(min(firstRow + (base + e) * 8 + rowOfLane, rows - 1), c.c0, c.c1, y0, y1, before,
-                                     beside[base + e][tile]);
+        const auto value = end.value(c.c0, c.c1, y0, y1, before, beside[base + e][tile]);
         out[tile][0] = value.v[0];
         if constexpr (planes == 2)
           out[tile][1] = value.v[1];
@@ -114,8 +115,8 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < planes; ++i) {
-      const int row = firstRow + base * 8 + rowOfPiece(i);
-      if (row < rows)
+      const int row = base * 8 + rowOfPiece(i);
+      if (row < left)
         end.store(row, column, E::pairs == Pairs::Adjacent ? *pieceAt(i) : sideBySide(*pieceAt(i)));
     }
     __syncwarp();
@@ -129,12 +130,8 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
   // ptxas is to see that the lanes of a warp agree on what a product reads.
   const int warp = __shfl_sync(~0u, warpId(), 0), lane = laneId();
   const auto release = [&](int stage) {
-    if constexpr (W::paired) {
-      if (lane < 2)
-        barrierArriveOf(&ring.sync->empty[stage], lane);
-    } else if (lane == 0) {
+    if (lane == 0)
       barrierArrive(&ring.sync->empty[stage]);
-    }
   };
   float chain[eights][4], total[eights][4];
   // A chain's first product does not add. But unless ptxas sees zeros here, the chain keeps its registers through the

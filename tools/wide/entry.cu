@@ -1,9 +1,9 @@
 // Stands for the tensor unit: the entry, and what checks it.
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
-#include "megalith/WideRoles.cuh"
-#include "megalith/Rows.cuh"
 #include "megalith/Packing.cuh"
+#include "megalith/Row.h"
+#include "megalith/Rows.cuh"
+#include "megalith/WideRoles.cuh"
 namespace abi = megalith::abi;
 using namespace megalith::device;
 #include "WideTestShapes.h"
@@ -14,22 +14,14 @@ __device__ void megalith_wide_weights(int part);
 __device__ void megalith_wide_rows();
 __device__ void megalith_wide_signal();
 }
-#if MEGALITH_TEST_PAIRED
-#define CLUSTER __cluster_dims__(2, 1, 1)
-#define CLUSTER_SYNC asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
-#else
-#define CLUSTER
-#define CLUSTER_SYNC __syncthreads()
-#endif
-extern "C" __global__ void CLUSTER __launch_bounds__(384, 1) run(const __grid_constant__ TestParams p) {
+extern "C" __global__ void __launch_bounds__(384, 1) run(const __grid_constant__ TestParams p) {
   Shared &shared = sharedOfCta();
   if (threadIdx.x == 0) {
     shared.params = p;
     shared.pass = {p.rows, p.done};
-    wide::startSync<MEGALITH_TEST_PAIRED != 0>(shared.sync);
+    wide::startSync(shared.sync);
   }
   __syncthreads();
-  CLUSTER_SYNC;
   const int warp = threadIdx.x / 32;
   if (warp < 8)
     megalith_wide_multiply();
@@ -39,7 +31,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(384, 1) run(const __grid_co
     megalith_wide_rows();
   else
     megalith_wide_signal();
-  CLUSTER_SYNC;
 }
 
 __device__ float randomOf(u64 i, u32 seed) {
@@ -47,7 +38,8 @@ __device__ float randomOf(u64 i, u32 seed) {
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull, z = (z ^ z >> 27) * 0x94d049bb133111ebull, z ^= z >> 31;
   return (float)(u32)(z >> 40) * (2.f / (1 << 24)) - 1.f;
 }
-#define EACH(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); i += (long long)gridDim.x * blockDim.x)
+#define EACH(i, n)                                                                                                     \
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); i += (long long)gridDim.x * blockDim.x)
 extern "C" __global__ void fillRandom(u16 *to, long long n, float scale, u32 seed) {
   EACH(i, n) to[i] = floatToBf16(scale * randomOf(i, seed));
 }
@@ -86,7 +78,8 @@ template <class M> __device__ void pack(char *to, const u16 *w, int kind) {
     const int chunk = rest % chunks, g = rest / chunks;
     const int packed = (g * M::group + tile) * 8 + row;
     const int column = (eighth * M::blocks + chunk * M::chunkBlocks + block) * 32 + (piece ^ row / 2 % 4) * 8;
-    reinterpret_cast<Words4 *>(to)[i] = *reinterpret_cast<const Words4 *>(w + (long long)rowOf(kind, packed) * M::k + column);
+    reinterpret_cast<Words4 *>(to)[i] =
+        *reinterpret_cast<const Words4 *>(w + (long long)rowOf(kind, packed) * M::k + column);
   }
 }
 extern "C" __global__ void packWeights(char *stream, const u16 *w, int kind, int layer) {
@@ -101,7 +94,8 @@ extern "C" __global__ void packWeights(char *stream, const u16 *w, int kind, int
 }
 extern "C" __global__ void packRows(char *to, const u16 *x, int rows) {
   wide::Image<2048> image{to};
-  EACH(i, (long long)rows * 256) image.store(i / 256, i % 256 * 8, *reinterpret_cast<const Words4 *>(x + i * 8));
+  EACH(i, (long long)rows * 256)
+  image.from(i / 256 / 128 * 128).store(i / 256 % 128, i % 256 * 8, *reinterpret_cast<const Words4 *>(x + i * 8));
 }
 /// y[M][N] = x w^T in the order of sums. A warp: 16 rows by 32 weight rows. grid (N / 32, rows / 64), 128 threads.
 extern "C" __global__ void product(const u16 *w, const u16 *x, float *y, int N, int K, int rows) {
@@ -178,7 +172,7 @@ template <int Columns> __device__ void count(const char *image, const u16 *y, in
   wide::Image<Columns> of{const_cast<char *>(image)};
   EACH(i, (long long)rows * Columns) {
     const int row = i / Columns, c = i % Columns;
-    if (reinterpret_cast<const u16 *>(of.at(row, c))[c % 8] != y[i])
+    if (reinterpret_cast<const u16 *>(of.from(row / 128 * 128).at(row % 128, c))[c % 8] != y[i])
       atomicAdd(different, 1ull);
   }
 }

@@ -4,8 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "megalith/Abi.h"
 #include "megalith/Row.h"
-#include "megalith/WideRoles.cuh"
 #include "megalith/Rows.cuh"
+#include "megalith/WideRoles.cuh"
 
 namespace abi = megalith::abi;
 using namespace megalith::device;
@@ -15,20 +15,21 @@ using namespace megalith::device;
 /// Fields of a tile's rows, in shared memory of the warp: position, and place in the pool.
 template <bool Places> struct RowsOfTile {
   int *words;
-  __device__ __forceinline__ void begin(int firstRow, int *words) {
+  __device__ __forceinline__ void begin(int firstRow, int *of) {
     const TestParams &p = sharedOfCta().params;
-    this->words = words - firstRow;
-    int i = 0;
+    words = of;
+    int run = 0;
 #pragma unroll 1
-    for (int row = firstRow + laneId(); row < firstRow + wide::kTile && row < p.rows; row += 32) {
-      while (i + 1 < p.runs && row >= p.run[i + 1].firstRow)
-        ++i;
-      const Run &run = p.run[i];
-      const int position = run.position + row - run.firstRow;
-      this->words[row] = position;
+    for (int i = laneId(); i < wide::kTile; i += 32) {
+      const int row = min(firstRow + i, p.rows - 1);
+      while (run + 1 < p.runs && row >= p.run[run + 1].firstRow)
+        ++run;
+      const int position = p.run[run].position + row - p.run[run].firstRow;
+      words[i] = position;
       if (Places)
-        this->words[row + wide::kTile] =
-            __ldg(p.pageTable + (long long)run.slot * p.pageTableStride + position / Pool::pageTokens) * Pool::pageTokens +
+        words[i + wide::kTile] =
+            __ldg(p.pageTable + (long long)p.run[run].slot * p.pageTableStride + position / Pool::pageTokens) *
+                Pool::pageTokens +
             position % Pool::pageTokens;
     }
     __syncwarp();
@@ -36,89 +37,93 @@ template <bool Places> struct RowsOfTile {
   __device__ __forceinline__ int position(int row) const { return words[row]; }
   __device__ __forceinline__ int place(int row) const { return words[row + wide::kTile]; }
 };
-struct ToImage {
-  static constexpr bool places = false;
+struct ToImage : RowsOfTile<false> {
   wide::Image<2048> to;
-  __device__ __forceinline__ void store(RowsOfTile<false>, int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ __forceinline__ void begin(int firstRow, int *of) {
+    RowsOfTile<false>::begin(firstRow, of);
+    to = to.from(firstRow);
+  }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-struct ToPool {
-  static constexpr bool places = true;
+struct ToPool : RowsOfTile<true> {
   u16 *cache;
-  __device__ __forceinline__ void store(RowsOfTile<true> rows, int row, int col, Words4 words) const {
-    const int place = rows.place(row);
-    *reinterpret_cast<Words4 *>(cache + pageAddress<Pool>(0, place / Pool::pageTokens, 0, place % Pool::pageTokens) +
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const {
+    const unsigned of = place(row);
+    *reinterpret_cast<Words4 *>(cache + pageAddress<Pool>(0, of / Pool::pageTokens, 0, of % Pool::pageTokens) +
                                 columnAddress<Pool>(col)) = words;
   }
 };
 
 struct NoEarly {};
-struct NoRows {
-  __device__ __forceinline__ void begin(int, int *) const {}
-};
-struct RopeOf {
-  Floats<2> cos, sin;
+struct Angle {
+  Bf16Floats<2> cos, sin;
 };
 /// A column's bias, or none.
 struct NoBias {
-  __device__ __forceinline__ Floats<2> of(Floats<2> y, int, int) const { return toBf16(y); }
+  __device__ __forceinline__ RoundedFloats<2> of(Floats<2> y, int, int) const { return toBf16(y); }
 };
 struct BiasAt {
   WeightVector<2048> bias;
-  __device__ __forceinline__ Floats<2> of(Floats<2> y, int c0, int c1) const {
+  __device__ __forceinline__ RoundedFloats<2> of(Floats<2> y, int c0, int c1) const {
     return toBf16(add(toBf16(y), bias.loadPair(c0, c1)));
   }
 };
 /// q and k.
-template <class Store, class Bias = NoBias> struct RopeEnd : RowsOfTile<Store::places> {
+template <class Store, class Bias = NoBias> struct RopeEnd {
   static constexpr auto pairs = wide::Pairs::Halves;
   static constexpr bool residual = false;
-  Rope<64> rope;
+  const float *ropeTable;
   int firstPair;
   Store to;
   Bias bias;
+  __device__ __forceinline__ void begin(int firstRow, int *words) { to.begin(firstRow, words); }
   __device__ __forceinline__ wide::Columns columns(int pair) const {
     const int j = pair - firstPair, c0 = j / 32 * 64 + j % 32;
     return {c0, c0 + 32};
   }
-  __device__ __forceinline__ RopeOf early(int row, int c0, int c1) const {
-    const int position = this->position(row);
-    const Float2 angle = reinterpret_cast<const Float2 *>(rope.table)[position * 32 + c0 % 64];
-    return {{{angle.x, angle.x}}, {{angle.y, angle.y}}};
+  __device__ __forceinline__ Angle early(int row, int c0, int) const {
+    const Float2 angle = reinterpret_cast<const Float2 *>(ropeTable)[to.position(row) * 32 + c0 % 64];
+    return {{angle.x, angle.x}, {angle.y, angle.y}};
   }
-  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2>, const RopeOf &of) const {
-    const auto t = toBf16(bias.of({{y0, y1}}, c0, c1));
-    const auto t2 = add(toBf16(mul(t, of.cos)), toBf16(mul(rotatePair(t), of.sin)));
-    return toBf16(t2);
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2>, const Angle &angle) const {
+    const auto t = bias.of({{y0, y1}}, c0, c1);
+    return add(Floats<2>(toBf16(mul(t, angle.cos))), Floats<2>(toBf16(mul(rotatePairs(t), angle.sin))));
   }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(*this, row, col, words); }
+  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-struct ValueEnd : RowsOfTile<true> {
+/// Adjacent columns.
+struct PairEnd {
   static constexpr auto pairs = wide::Pairs::Adjacent;
   static constexpr bool residual = false;
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
+  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
+};
+struct ValueEnd : PairEnd {
   int firstPair;
   ToPool to;
   u32 *spoiled;
-  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * (pair - firstPair), 2 * (pair - firstPair) + 1}; }
-  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
-  __device__ __forceinline__ Floats<2> value(int, int, int, float y0, float y1, Floats<2>, NoEarly) const {
-    return toBf16(Floats<2>{{y0, y1}});
+  __device__ __forceinline__ void begin(int firstRow, int *words) { to.begin(firstRow, words); }
+  __device__ __forceinline__ wide::Columns columns(int pair) const { return PairEnd::columns(pair - firstPair); }
+  __device__ __forceinline__ Floats<2> value(int, int, float y0, float y1, Floats<2>, NoEarly) const {
+    return {{y0, y1}};
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const {
     if (!allFinite(words))
       *spoiled = 1;
-    to.store(*this, row, col, words);
+    to.store(row, col, words);
   }
 };
 /// wo and down.
-template <class Bias = NoBias> struct ResidualEnd : NoRows {
-  static constexpr auto pairs = wide::Pairs::Adjacent;
+template <class Bias = NoBias> struct ResidualEnd : PairEnd {
   static constexpr bool residual = true;
   wide::Image<2048> from, to;
   Bias bias;
-  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
-  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
-  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2> old, NoEarly) const {
-    return toBf16(add(old, bias.of({{y0, y1}}, c0, c1)));
+  __device__ __forceinline__ void begin(int firstRow, int *) {
+    from = from.from(firstRow);
+    to = to.from(firstRow);
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, NoEarly) const {
+    return add(old, Floats<2>(bias.of({{y0, y1}}, c0, c1)));
   }
   __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
@@ -136,26 +141,25 @@ struct Gelu {
 struct Same {
   template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return x; }
 };
-template <class Activation> struct GatedEnd : NoRows {
+template <class Activation> struct GatedEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
   wide::Image<8192> to;
+  __device__ __forceinline__ void begin(int firstRow, int *) { to = to.from(firstRow); }
   __device__ __forceinline__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
-  __device__ __forceinline__ Floats<1> value(int, int, int, float y0, float y1, Floats<2>, NoEarly) const {
-    return toBf16(mul(toBf16(Activation::of(Floats<1>(toBf16(Floats<1>{{y0}})))), toBf16(Floats<1>{{y1}})));
+  __device__ __forceinline__ Floats<1> value(int, int, float y0, float y1, Floats<2>, NoEarly) const {
+    const auto gate = toBf16(Floats<2>{{y0, y1}}); // both in one step
+    return mul(Floats<1>(toBf16(Activation::of(Floats<1>{{gate.v[0]}}))), Floats<1>{{gate.v[1]}});
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-template <class Activation, class Bias = NoBias> struct PlainEnd : NoRows {
-  static constexpr auto pairs = wide::Pairs::Adjacent;
-  static constexpr bool residual = false;
+template <class Activation, class Bias = NoBias> struct PlainEnd : PairEnd {
   wide::Image<8192> to;
   Bias bias;
-  __device__ __forceinline__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
-  __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
-  __device__ __forceinline__ Floats<2> value(int, int c0, int c1, float y0, float y1, Floats<2>, NoEarly) const {
-    return toBf16(Activation::of(bias.of({{y0, y1}}, c0, c1)));
+  __device__ __forceinline__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2>, NoEarly) const {
+    return Activation::of(Floats<2>(bias.of({{y0, y1}}, c0, c1)));
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
@@ -170,7 +174,6 @@ __constant__ wide::Product kProducts[] = {
 struct Wide {
   __device__ __forceinline__ static int layers() { return sharedOfCta().params.layers; }
   __device__ __forceinline__ static int count() { return sharedOfCta().params.count; }
-  static constexpr bool paired = MEGALITH_TEST_PAIRED;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Product *products() { return kProducts + sharedOfCta().params.first; }
@@ -190,11 +193,11 @@ struct Wide {
     switch (number) {
     case 0:
       if (pair < 1024)
-        fn(RopeEnd<ToImage>{{}, {p.ropeCosSin}, 0, {{p.q}}, {}});
+        fn(RopeEnd<ToImage>{p.ropeCosSin, 0, {{}, {p.q}}, {}});
       else if (pair < 1280)
-        fn(RopeEnd<ToPool>{{}, {p.ropeCosSin}, 1024, {p.keys + ofLayer}, {}});
+        fn(RopeEnd<ToPool>{p.ropeCosSin, 1024, {{}, p.keys + ofLayer}, {}});
       else if (pair < 1536)
-        fn(ValueEnd{{}, 1280, {p.values + ofLayer}, p.spoiled});
+        fn(ValueEnd{{}, 1280, {{}, p.values + ofLayer}, p.spoiled});
       break;
     case 1: // wo and down
       if (pair < 1024)
@@ -202,12 +205,12 @@ struct Wide {
       break;
     case 2:
       if (pair < 8192)
-        fn(GatedEnd<Silu>{{}, {p.h}});
+        fn(GatedEnd<Silu>{{p.h}});
       break;
 #if MEGALITH_TEST_FAMILIES // what other models have
     case 3:
       if (pair < 1024)
-        fn(RopeEnd<ToImage, BiasAt>{{}, {p.ropeCosSin}, 0, {{p.q}}, bias});
+        fn(RopeEnd<ToImage, BiasAt>{p.ropeCosSin, 0, {{}, {p.q}}, bias});
       break;
     case 4:
       if (pair < 1024)
@@ -215,7 +218,7 @@ struct Wide {
       break;
     case 5:
       if (pair < 8192)
-        fn(GatedEnd<GeluTanh>{{}, {p.h}});
+        fn(GatedEnd<GeluTanh>{{p.h}});
       break;
     case 6:
       if (pair < 4096)
