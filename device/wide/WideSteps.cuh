@@ -53,25 +53,26 @@ struct Unit {
 
 /// How a product is dealt. All CTAs find the same.
 struct Deal {
-  int tileRows, rowTiles; ///< rows of a tile; tiles of rows, a multiple of two where a pair shares weights
+  int tileRows, rowTiles; ///< rows of a tile; tiles of rows
   bool shareWeights;
   int pairs; ///< of units
 
-  __device__ __forceinline__ Deal(const Product &product, int rows) {
-    // Of a tile of half as many rows a unit takes some 9/16 of the time.
-    const int whole = (rows + kTile - 1) / kTile, half = (rows + kTile / 2 - 1) / (kTile / 2), ctas = ctasAgain();
-    const int wholeRounds = (whole * product.tiles + ctas - 1) / ctas,
-              halfRounds = (half * product.tiles + ctas - 1) / ctas;
-    const bool halves = 9 * halfRounds < 16 * wholeRounds;
-    tileRows = halves ? kTile / 2 : kTile;
-    rowTiles = halves ? half : whole;
-    shareWeights = rowTiles > 1 && (rowTiles <= 8 || product.tiles == 1);
-    rowTiles += shareWeights && rowTiles % 2;
-    pairs = shareWeights ? rowTiles / 2 * product.tiles : rowTiles * ((product.tiles + 1) / 2);
+  /// In tiles of so many rows. A pair whose units have the weights in common needs an even number of tiles of rows.
+  __device__ __forceinline__ Deal(int weightTiles, int rows, int tileRows)
+      : tileRows(tileRows), rowTiles((rows + tileRows - 1) / tileRows) {
+    const int byWeights = (rowTiles + 1) / 2 * weightTiles, byRows = rowTiles * ((weightTiles + 1) / 2);
+    shareWeights = byWeights < byRows || (byWeights == byRows && rowTiles <= 8);
+    pairs = shareWeights ? byWeights : byRows;
+  }
+  __device__ __forceinline__ int rounds() const { return (pairs + (int)ctasAgain() / 2 - 1) / ((int)ctasAgain() / 2); }
+  /// A unit of half as many rows takes some 13/16 of the time.
+  __device__ __forceinline__ static Deal of(const Product &product, int rows) {
+    const Deal whole(product.tiles, rows, kTile), half(product.tiles, rows, kTile / 2);
+    return 13 * half.rounds() < 16 * whole.rounds() ? half : whole;
   }
   /// Unit of a CTA that is number `rank` of its pair. A tile may lie after the last one: nothing of it is kept.
   __device__ __forceinline__ Unit unit(int pair, int rank) const {
-    const int across = shareWeights ? rowTiles / 2 : rowTiles, m = pair % across, n = pair / across;
+    const int across = shareWeights ? (rowTiles + 1) / 2 : rowTiles, m = pair % across, n = pair / across;
     return shareWeights ? Unit{2 * m + rank, n} : Unit{m, 2 * n + rank};
   }
 };
@@ -91,7 +92,7 @@ struct Here {
   template <class W> __device__ __forceinline__ static Here at(const Walk &walk) {
     const Product &product = W::products()[walk.product];
     const int rows = W::rows();
-    const Deal deal(product, rows);
+    const Deal deal = Deal::of(product, rows);
     return {product, rows, deal, deal.unit(walk.next, ctaAgain() % 2)};
   }
 };
@@ -107,7 +108,7 @@ template <class W, class Fn> __device__ __forceinline__ void eachUnit(Fn fn) {
   for (walk.layer = 0; walk.layer < W::layers(); ++walk.layer)
 #pragma unroll 1
     for (walk.product = 0; walk.product < W::count(); ++walk.product) {
-      const auto end = [&] { return Deal(W::products()[walk.product], W::rows()).pairs; };
+      const auto end = [&] { return Deal::of(W::products()[walk.product], W::rows()).pairs; };
       walk.next = (int)ctaAgain() / 2 - first;
       walk.next += walk.next < 0 ? (int)ctasAgain() / 2 : 0;
       first = (first + end()) % ((int)ctasAgain() / 2);
