@@ -24,8 +24,6 @@ constexpr int kWeightWarps = 2;
 /// each row of a tile.
 constexpr int kTurnRowBytes = 16, kTurnPlaneBytes = 32 * kTurnRowBytes + 64;
 constexpr int kTurnBytes = 2 * kTurnPlaneBytes + 2 * kTile * 4;
-/// Rows of the pass that one counter counts for.
-constexpr int kCountedRows = 64;
 
 /// A place in the ring, of a role between two passes.
 struct Place {
@@ -43,7 +41,8 @@ struct Sync {
 /// A pass, as the roles see it.
 struct Pass {
   int rows;
-  u32 *done; ///< for each block of kCountedRows rows: tiles that have been written in this pass
+  Range all, now; ///< what the producers do; what the consumers' next call does
+  u32 *done;      ///< for each block of kCountedRows rows: tiles that have been written in this pass
 };
 
 /// One thread. A barrier of the CTA follows.
@@ -70,6 +69,7 @@ struct Ring {
       : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->stage, 0)),
         parity(__shfl_sync(~0u, home->parity, 0)) {}
   __device__ __forceinline__ void keep() const {
+    __syncwarp(); // lanes may still read it
     if (laneId() == 0)
       *home = {stage, parity};
     __syncwarp();
@@ -85,6 +85,8 @@ struct Ring {
   /// A producer, all lanes: waits until the next stage is free, and expects `bytes` bytes in it.
   __device__ __forceinline__ void open(int bytes) const {
     barrierAwait(&sync->empty[stage], parity ^ 1);
+    if constexpr (!kAsyncMma) // which reads as copies do
+      fenceAsyncShared();
     barrierArriveExpectOfWarp(&sync->full[stage], bytes);
   }
   __device__ __forceinline__ void copy(int to, const char *from, int bytes) const {

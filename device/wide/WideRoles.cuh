@@ -1,12 +1,14 @@
 //===- WideRoles.cuh - what the warps of a CTA do in a wide pass ----------===//
 //
-// Each function is called once a pass by all lanes of its warps. Sums of products stay in registers of eight warps.
+// All lanes of a role's warps call its function: producers once a pass, consumers once for each range of steps. What
+// reads a counter in memory, and so waits, is no product's: see takeRange.
 //
 //   W::shared()        shared memory: stages, turns (kTurnBytes of each consumer warp), sync, pass
-//   W::products(), W::count(), W::layers(), W::rows()   see eachUnit
+//   W::steps(), W::rows()   see eachUnit
 //   W::operand(i)      an image of an operand
 //   W::stream()        packed weights
 //   W::await(counter, least)   waits until a counter is at least `least`, or the kernel stops
+//   W::row(number, layer, row)        work number `number` on a row, by a warp
 //   W::end(number, layer, pair, fn)   calls fn(end) with the epilogue of a pair (WideTile.cuh), if there is such a pair
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -15,12 +17,51 @@
 
 namespace megalith::device::wide {
 
-/// Warps 0 to 7.
+/// What each row's counter is at least when all steps before have written the row.
+template <class W> __device__ __forceinline__ u32 countBefore(const Walk &walk) {
+  const Range all = W::shared().pass.all;
+  u32 before = 0, ofLayer = 0;
+#pragma unroll 1
+  for (int i = all.first; i < all.end; ++i) {
+    const int tiles = W::steps()[i].tiles;
+    before += i < walk.step ? tiles : 0;
+    ofLayer += tiles;
+  }
+  return (walk.layer - all.layer) * ofLayer + before;
+}
+
+/// What the consumers' call is to do, which their thread 0 wrote before. ptxas sees that all lanes of a warpgroup are
+/// here, and read alike: else it lets each product end before the next one begins (C7520).
+template <class W> __device__ __forceinline__ Range takeRange() {
+  consumerSync();
+  const Range range = W::shared().pass.now;
+  consumerSync(); // the next one may be written
+  return range;
+}
+
+/// Warps 0 to 7: steps that are work on rows. Not with products in one function: no wait may stand between these.
+template <class W> __device__ __forceinline__ void workOnRows() {
+  auto &shared = W::shared();
+  eachUnit<W>(shared.pass.all, takeRange<W>(), [&](const Walk &walk) {
+    const Here now = Here::at<W>(walk);
+    const int row = now.unit.rows * kConsumerWarps + warpId();
+    // Also where the pass has no such row: what is counted early would stand for what others have not written yet.
+    W::await(shared.pass.done + row / kCountedRows, countBefore<W>(walk));
+    __syncwarp();
+    if (row < now.rows)
+      W::row(now.step.end, walk.layer, row);
+    consumerSync(); // no warp is a unit ahead: each unit is counted by itself
+    if (threadIdx.x == 0)
+      addFlag(&shared.sync.written, kConsumerWarps);
+  });
+}
+
+/// Warps 0 to 7: steps that are products.
 template <class W> __device__ __forceinline__ void multiply() {
   auto &shared = W::shared();
-  consumerSync(); // ptxas is to see that all lanes of a warpgroup are here: else it lets each wgmma end (C7520)
+  const Range range = takeRange<W>();
   Ring ring(shared.stages, shared.sync, warpId());
-  eachUnit<W>([&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     if (Here::at<W>(walk).deal.tileRows == kTile)
       multiplyUnit<W, kTile>(ring, walk);
     else
@@ -38,24 +79,26 @@ template <class W> __device__ __forceinline__ void bringWeights(int part) {
   auto &shared = W::shared();
   Ring ring(shared.stages, shared.sync, kConsumerWarps + part);
   fenceAsyncShared();
-  eachUnit<W>([&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
-    const Product &product = now.product;
+    const Step &step = now.step;
+    if (step.rowwise)
+      return;
     // Groups of one tile have twice as many columns in a chunk.
     const auto bring = [&](auto ofPiece) {
       constexpr int bytes = decltype(ofPiece)::count, ofChunk = 2048 / bytes,
                     count = kWeightBytes / kWeightWarps / bytes;
       const int first = (now.unit.weights * kWeightWarps + part) * count;
-      const char *from = W::stream() + product.weights + walk.layer * product.layerBytes;
+      const char *from = W::stream() + step.weights + walk.layer * step.layerBytes;
       long long group[count];
 #pragma unroll
       for (int g = 0; g < count; ++g)
-        group[g] = min(first + g, product.groups - 1) * product.groupBytes;
+        group[g] = min(first + g, step.groups - 1) * step.groupBytes;
 #pragma unroll 1
       for (int eighth = 0; eighth < kParts; ++eighth, from += 2048)
 #pragma unroll 1
-        for (int i = 0; i < product.blocks / 2; ++i) {
-          const char *const piece = from + (long long)(i / ofChunk) * product.chunkBytes + i % ofChunk * bytes;
+        for (int i = 0; i < step.blocks / 2; ++i) {
+          const char *const piece = from + (long long)(i / ofChunk) * step.chunkBytes + i % ofChunk * bytes;
           ring.open(kWeightBytes / kWeightWarps);
 #pragma unroll
           for (int g = 0; g < count; ++g)
@@ -63,7 +106,7 @@ template <class W> __device__ __forceinline__ void bringWeights(int part) {
           ring.advance();
         }
     };
-    if (product.oneTile)
+    if (step.oneTile)
       bring(Bytes<1024>());
     else
       bring(Bytes<2048>());
@@ -71,38 +114,28 @@ template <class W> __device__ __forceinline__ void bringWeights(int part) {
   ring.keep();
 }
 
-/// Tiles of weights that each row of the pass has seen before a product.
-template <class W> __device__ __forceinline__ u32 tilesBefore(const Walk &walk) {
-  u32 before = 0, all = 0;
-#pragma unroll 1
-  for (int i = 0; i < W::count(); ++i) {
-    const int tiles = W::products()[i].tiles;
-    before += i < walk.product ? tiles : 0;
-    all += tiles;
-  }
-  return walk.layer * all + before;
-}
-
 /// One warp: the rows of the pass.
 template <class W> __device__ __forceinline__ void bringRows() {
   auto &shared = W::shared();
   Ring ring(shared.stages, shared.sync, kConsumerWarps + kWeightWarps);
   fenceAsyncShared();
-  eachUnit<W>([&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
+    if (now.step.rowwise)
+      return;
     const int firstRow = now.unit.rows * now.deal.tileRows, end = min(firstRow + now.deal.tileRows, now.rows);
     const bool there = firstRow < end;
     const int bytes = there ? now.deal.tileRows * kRowBytes : 0; // of a block
-    const u32 least = tilesBefore<W>(walk);
+    const u32 least = countBefore<W>(walk);
     for (int row = firstRow; row < end; row += kCountedRows)
       W::await(shared.pass.done + row / kCountedRows, least);
     __syncwarp();
     fenceAsync(); // others wrote them as plain stores
-    const Operand operand = W::operand(now.product.operand);
+    const Operand operand = W::operand(now.step.operand);
     const char *from =
         operand.image + (long long)(firstRow / kTile) * operand.blocks * kTileBlockBytes + firstRow % kTile * kRowBytes;
 #pragma unroll 1
-    for (int i = kParts * now.product.blocks / 2; i > 0; --i, from += 2 * kTileBlockBytes) {
+    for (int i = kParts * now.step.blocks / 2; i > 0; --i, from += 2 * kTileBlockBytes) {
       ring.open(2 * bytes);
       if (bytes == kTileBlockBytes) {
         ring.copy(kWeightBytes, from, 2 * kTileBlockBytes);
@@ -120,16 +153,17 @@ template <class W> __device__ __forceinline__ void bringRows() {
 template <class W> __device__ __forceinline__ void signal() {
   auto &shared = W::shared();
   u32 expected = shared.sync.told;
-  eachUnit<W>([&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     expected += kConsumerWarps;
     while ((int)(loadFlag(&shared.sync.written) - expected) < 0) {
     }
     fenceAsync(); // the next reader is an asynchronous copy
     __syncwarp();
-    const int row = now.unit.rows * now.deal.tileRows + laneId() * kCountedRows;
-    if (now.unit.weights < now.product.tiles && laneId() < now.deal.tileRows / kCountedRows && row < now.rows)
-      addRelease(shared.pass.done + row / kCountedRows, 1);
+    const int block = now.unit.rows * now.deal.tileRows / kCountedRows + laneId();
+    if (now.unit.weights < now.step.tiles && laneId() < max(1, now.deal.tileRows / kCountedRows) &&
+        block * kCountedRows < now.rows)
+      addRelease(shared.pass.done + block, 1);
   });
   if (laneId() == 0)
     shared.sync.told = expected;

@@ -1,9 +1,10 @@
-//===- WideSteps.cuh - the products of a wide pass, and how they are dealt ===//
+//===- WideSteps.cuh - the steps of a wide pass, and how they are dealt ----===//
 //
-// A wide pass goes through a table of products, once a layer. All roles of a CTA read the same table, and deal the
-// units of a product alike: so they meet in the ring (WideRing.cuh) without a word to each other.
+// A wide pass goes through a table of steps, once a layer. All roles of a CTA read the same table, and deal the units
+// of a step alike: so they meet in the ring (WideRing.cuh) without a word to each other.
 //
-// A unit is a tile of 128 weight rows times a tile of rows of the pass. Tiles have 128 rows, or 64 where that takes
+// A step is a product, or work on whole rows, as a norm. A unit of such work is eight rows, one to a warp. A unit of a
+// product is a tile of 128 weight rows times a tile of rows of the pass. Tiles have 128 rows, or 64 where that takes
 // less time. Neighbouring CTAs are pairs. The two units of a pair have the weights in common, or the rows: so what both
 // read crosses from the L2 cache once. Pairs take tiles of rows first: what all work at needs few weights.
 //===----------------------------------------------------------------------===//
@@ -14,30 +15,41 @@
 
 namespace megalith::device::wide {
 
-/// A product in the table.
-struct Product {
+/// A step of the table. Of work on rows all but the last three is 0.
+struct Step {
   long long weights, layerBytes; ///< in LaunchParams::stream: of layer 0, and from one layer to the next
   long long groupBytes;          ///< from one group to the next
-  int groups, tiles;             ///< groups; tiles of 128 weight rows
-  int oneTile;                   ///< groups are of one tile of eight rows, else of two
-  int blocks;                    ///< of 32 columns in an eighth
+  int groups;
+  int oneTile; ///< groups are of one tile of eight rows, else of two
+  int blocks;  ///< of 32 columns in an eighth
   int chunkBytes;
   int operand; ///< number of the operand's image
-  int end;     ///< number of the epilogue
+  int rowwise; ///< it is work on rows
+  int tiles;   ///< of 128 weight rows, or of eight rows in each kCountedRows rows: units that each row's counter counts
+  int end;     ///< number of the epilogue, or of the work
 };
 /// That of M, whose operand is image number `operand` and whose epilogue is number `end`.
-template <class M> __device__ constexpr Product productOf(bool inLayers, int operand, int end) {
+template <class M> __device__ constexpr Step productStep(bool inLayers, int operand, int end) {
   static_assert(M::group * M::chunkBlocks == 4 && M::blocks % 2 == 0, "a piece has 2 KB");
   return {M::offset,
           inLayers ? M::layerBytes : 0,
           (long long)M::blocks * M::group * kBlockBytes,
           M::groups,
-          ceilDiv(M::groups * M::group * kTileColumns, kTile),
           M::group == 1,
           M::blocks,
           chunkBytes<M>(),
           operand,
+          false,
+          ceilDiv(M::groups * M::group * kTileColumns, kTile),
           end};
+}
+/// Work number `end` on rows.
+__device__ constexpr Step rowStep(int end) {
+  Step step = {};
+  step.rowwise = true;
+  step.tiles = kCountedRows / kConsumerWarps;
+  step.end = end;
+  return step;
 }
 
 /// An operand of products.
@@ -66,8 +78,10 @@ struct Deal {
   }
   __device__ __forceinline__ int rounds() const { return (pairs + (int)ctasAgain() / 2 - 1) / ((int)ctasAgain() / 2); }
   /// A unit of half as many rows takes some 13/16 of the time.
-  __device__ __forceinline__ static Deal of(const Product &product, int rows) {
-    const Deal whole(product.tiles, rows, kTile), half(product.tiles, rows, kTile / 2);
+  __device__ __forceinline__ static Deal of(const Step &step, int rows) {
+    if (step.rowwise) // each block of kCountedRows rows is counted as a whole
+      return {1, (rows + kCountedRows - 1) / kCountedRows * kCountedRows, kConsumerWarps};
+    const Deal whole(step.tiles, rows, kTile), half(step.tiles, rows, kTile / 2);
     return 13 * half.rounds() < 16 * whole.rounds() ? half : whole;
   }
   /// Unit of a CTA that is number `rank` of its pair. A tile may lie after the last one: nothing of it is kept.
@@ -80,40 +94,52 @@ struct Deal {
 /// Where a warp stands in the table: at unit `next` of the product's. Nothing else stays in registers while it
 /// multiplies.
 struct Walk {
-  int layer, product, next;
+  int layer, step, next;
 };
 /// What that says.
 struct Here {
-  const Product &product;
+  const Step &step;
   int rows; ///< of the pass
   Deal deal;
   Unit unit;
 
   template <class W> __device__ __forceinline__ static Here at(const Walk &walk) {
-    const Product &product = W::products()[walk.product];
+    const Step &step = W::steps()[walk.step];
     const int rows = W::rows();
-    const Deal deal = Deal::of(product, rows);
-    return {product, rows, deal, deal.unit(walk.next, ctaAgain() % 2)};
+    const Deal deal = Deal::of(step, rows);
+    return {step, rows, deal, deal.unit(walk.next, ctaAgain() % 2)};
   }
 };
 
-/// Calls fn(walk) at each unit of this CTA. A product begins with the pair of CTAs after that which took the last unit
-/// of the one before. Plain loops whose ends all lanes see alike: else ptxas lets each product end before the next one
+/// Steps of the table, [first, end), in layers [layer, lastLayer].
+struct Range {
+  int layer, lastLayer, first, end;
+};
+/// Calls fn(walk) at each unit of this CTA. A step begins with the pair of CTAs after that which took the last unit of
+/// the one before. Plain loops whose ends all lanes see alike: else ptxas lets each product end before the next one
 /// begins (C7520).
-///   W   `W::products()`: the table, of `W::count()`; `W::layers()`; `W::rows()`: of the pass, read anew
-template <class W, class Fn> __device__ __forceinline__ void eachUnit(Fn fn) {
-  int first = 0;
+///   W     `W::steps()`: the table; `W::rows()`: of the pass, read anew
+///   all   what the pass does, of which `range` is a part
+template <class W, class Fn> __device__ __forceinline__ void eachUnit(const Range &all, Range range, Fn fn) {
+  const auto pairsOf = [](int step) { return Deal::of(W::steps()[step], W::rows()).pairs; };
+  int before = 0, ofLayer = 0;
+#pragma unroll 1
+  for (int i = all.first; i < all.end; ++i) {
+    const int pairs = pairsOf(i);
+    ofLayer += pairs;
+    before += i < range.first ? pairs : 0;
+  }
+  int first = (before + (range.layer - all.layer) * ofLayer) % ((int)ctasAgain() / 2);
   Walk walk;
 #pragma unroll 1
-  for (walk.layer = 0; walk.layer < W::layers(); ++walk.layer)
+  for (walk.layer = range.layer; walk.layer <= range.lastLayer; ++walk.layer)
 #pragma unroll 1
-    for (walk.product = 0; walk.product < W::count(); ++walk.product) {
-      const auto end = [&] { return Deal::of(W::products()[walk.product], W::rows()).pairs; };
+    for (walk.step = range.first; walk.step < range.end; ++walk.step) {
       walk.next = (int)ctaAgain() / 2 - first;
       walk.next += walk.next < 0 ? (int)ctasAgain() / 2 : 0;
-      first = (first + end()) % ((int)ctasAgain() / 2);
+      first = (first + pairsOf(walk.step)) % ((int)ctasAgain() / 2);
 #pragma unroll 1
-      for (; walk.next < end(); walk.next += (int)ctasAgain() / 2)
+      for (; walk.next < pairsOf(walk.step); walk.next += (int)ctasAgain() / 2)
         fn(walk);
     }
 }

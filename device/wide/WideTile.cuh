@@ -130,6 +130,8 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
   // ptxas is to see that the lanes of a warp agree on what a product reads.
   const int warp = __shfl_sync(~0u, warpId(), 0), lane = laneId();
   const auto release = [&](int stage) {
+    if constexpr (!kAsyncMma) // a warp's products read a stage as a whole
+      __syncwarp();
     if (lane == 0)
       barrierArrive(&ring.sync->empty[stage]);
   };
@@ -143,7 +145,7 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
       chain[i][j] = 0.0f;
       total[i][j] = -0.0f; // -0 + x is x, of every x
     }
-  const int stagesOfEighth = W::products()[walk.product].blocks / 2;
+  const int stagesOfEighth = W::steps()[walk.step].blocks / 2;
 #pragma unroll 1
   for (int eighth = 0; eighth < kParts; ++eighth) {
     int before = 0;
@@ -182,7 +184,7 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
   const Here now = Here::at<W>(walk);
   const int firstPair = (now.unit.weights * kTile + warp * 16) / 2, firstRow = now.unit.rows * Rows;
   if (firstRow < now.rows)
-    W::end(now.product.end, walk.layer, firstPair, [&](const auto &end) {
+    W::end(now.step.end, walk.layer, firstPair, [&](const auto &end) {
       endStrip(end, total, firstPair, firstRow, now.rows, W::shared().turns + warp * kTurnBytes);
     });
   __syncwarp();

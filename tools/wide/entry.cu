@@ -9,6 +9,7 @@ using namespace megalith::device;
 #include "WideTestShapes.h"
 
 extern "C" {
+__device__ void megalith_wide_work();
 __device__ void megalith_wide_multiply();
 __device__ void megalith_wide_weights(int part);
 __device__ void megalith_wide_rows();
@@ -18,19 +19,36 @@ extern "C" __global__ void __launch_bounds__(384, 1) run(const __grid_constant__
   Shared &shared = sharedOfCta();
   if (threadIdx.x == 0) {
     shared.params = p;
-    shared.pass = {p.rows, p.done};
+    shared.pass = {p.rows, {0, p.layers - 1, p.first, p.first + p.count}, {}, p.done};
     wide::startSync(shared.sync);
   }
   __syncthreads();
   const int warp = threadIdx.x / 32;
-  if (warp < 8)
-    megalith_wide_multiply();
-  else if (warp < 10)
-    megalith_wide_weights(warp - 8);
-  else if (warp == 10)
+  if (warp < kConsumerWarps) {
+    const auto tell = [&](int layer, int first, int end) {
+      if (threadIdx.x == 0)
+        shared.pass.now = {layer, layer, first, end};
+    };
+    const auto isWork = [](int step) { return step == 0 || step == 3; }; // see unit.cu
+    for (int layer = 0; layer < p.layers; ++layer)
+      for (int step = p.first; step < p.first + p.count;) {
+        int end = step + 1;
+        while (!isWork(step) && end < p.first + p.count && !isWork(end))
+          ++end;
+        tell(layer, step, end);
+        if (isWork(step))
+          megalith_wide_work();
+        else
+          megalith_wide_multiply();
+        step = end;
+      }
+  } else if (warp < kConsumerWarps + wide::kWeightWarps) {
+    megalith_wide_weights(warp - kConsumerWarps);
+  } else if (warp == kConsumerWarps + wide::kWeightWarps) {
     megalith_wide_rows();
-  else
+  } else {
     megalith_wide_signal();
+  }
 }
 
 __device__ float randomOf(u64 i, u32 seed) {
@@ -130,6 +148,12 @@ __device__ int positionIn(const TestParams &p, int row, int &slot) {
     ++i;
   slot = p.run[i].slot;
   return p.run[i].position + row - p.run[i].firstRow;
+}
+extern "C" __global__ void norms(const u16 *norm, const u16 *x, u16 *to, int rows) {
+  for (int row = blockIdx.x * 8 + threadIdx.x / 32; row < rows; row += gridDim.x * 8)
+    normOfRow(
+        norm, [&](int c) { return unpack8(*reinterpret_cast<const Words4 *>(x + row * 2048ll + c)); },
+        [&](int c, Words4 words) { *reinterpret_cast<Words4 *>(to + row * 2048ll + c) = words; });
 }
 /// What comes after a product, one column (of rope: a pair) at a time.
 extern "C" __global__ void after(const __grid_constant__ TestParams p, const float *y, u16 *to, int kind, int layer) {

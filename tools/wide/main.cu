@@ -2,7 +2,7 @@
 //
 //   build.sh FOLDER, then on a machine with an H100 or H200: FOLDER/wide FOLDER/wide.cubin 512 1024 2048
 //
-// For each number of rows, 16 layers of the 1B shape without attention and norms. `differ` counts values that differ
+// For each number of rows, 16 layers of the 1B shape without attention. `differ` counts values that differ
 // from those of mma.sync in the same order of sums, of all buffers and of the pool, in three runs: it must be 0.
 //===----------------------------------------------------------------------===//
 #include "WideTestParams.h"
@@ -66,8 +66,8 @@ int main(int argc, char **argv) {
     }
   CHECK(cudaDeviceSynchronize());
   const int most = 2048 + 128, positions = 8192;
-  u16 *input, *rx, *rq, *rh;
-  char *x, *q, *h;
+  u16 *input, *rx, *rn, *rq, *rh, *norm;
+  char *x, *n, *q, *h;
   float *y, *rope;
   u16 *kv[4];
   u32 *words;
@@ -76,6 +76,9 @@ int main(int argc, char **argv) {
   const size_t poolBytes = 16ll * 512 * 8 * 128 * 64 * 2;
   CHECK(cudaMalloc(&input, most * 4096));
   CHECK(cudaMalloc(&rx, most * 4096));
+  CHECK(cudaMalloc(&rn, most * 4096));
+  CHECK(cudaMalloc(&n, most * 4096));
+  CHECK(cudaMalloc(&norm, 4096));
   CHECK(cudaMalloc(&rq, most * 4096));
   CHECK(cudaMalloc(&rh, most * 16384));
   CHECK(cudaMalloc(&x, most * 4096));
@@ -92,6 +95,7 @@ int main(int argc, char **argv) {
     table[i] = (i * 197 + 31) % 512;
   CHECK(cudaMalloc(&pages, table.size() * 4));
   CHECK(cudaMemcpy(pages, table.data(), table.size() * 4, cudaMemcpyHostToDevice));
+  m.launch("fillRandom", 8, 256, norm, 2048ll, 1.f, 78u);
   m.launch("fillRope", 256, 256, rope, positions);
   m.launch("fillRandom", 1056, 256, input, (long long)most * 2048, 1.f, 77u);
   CHECK(cudaDeviceSynchronize());
@@ -125,14 +129,14 @@ int main(int argc, char **argv) {
   };
   for (int rows : rowsList) {
     TestParams p = {};
-    p.stream = stream, p.x = x, p.q = q, p.h = h, p.keys = kv[0], p.values = kv[1], p.ropeCosSin = rope,
-    p.pageTable = pages, p.done = words, p.spoiled = words + 4096;
-    p.pageTableStride = 64, p.rows = rows, p.layers = kLayers, p.first = 0, p.count = 4;
+    p.stream = stream, p.x = x, p.n = n, p.norm = norm, p.q = q, p.h = h, p.keys = kv[0], p.values = kv[1],
+    p.ropeCosSin = rope, p.pageTable = pages, p.done = words, p.spoiled = words + 4096;
+    p.pageTableStride = 64, p.rows = rows, p.layers = kLayers, p.first = 0, p.count = 6;
     int at = 0; // runs of many lengths
     for (int i = 0; i < 3 && at < rows; ++i) {
-      const int n = i == 2 ? rows - at : std::min(rows - at, rows / 3 + 5 * i);
-      p.run[p.runs++] = {2 * i + 1, at, n, 300 * i + 77};
-      at += n;
+      const int length = i == 2 ? rows - at : std::min(rows - at, rows / 3 + 5 * i);
+      p.run[p.runs++] = {2 * i + 1, at, length, 300 * i + 77};
+      at += length;
     }
     // the reference
     CHECK(cudaMemcpy(rx, input, (size_t)rows * 4096, cudaMemcpyDeviceToDevice));
@@ -143,7 +147,9 @@ int main(int argc, char **argv) {
     for (int l = 0; l < kLayers; ++l)
       for (int i = 0; i < 4; ++i) {
         const Shape &s = shapes[i];
-        const u16 *from = i == 1 ? rq : i == 3 ? rh : rx;
+        if (i % 2 == 0)
+          m.launch("norms", 264, 256, (const u16 *)norm, (const u16 *)rx, rn, rows);
+        const u16 *from = i == 1 ? rq : i == 3 ? rh : rn;
         u16 *to = i == 0 ? rq : i == 2 ? rh : rx;
         m.launch("product", dim3(s.N / 32, (rows + 63) / 64), 128, (const u16 *)w[l][i], from, y, s.N, s.K, rows);
         m.launch("after", 1056, 256, ref, (const float *)y, to, i, l);
@@ -174,13 +180,16 @@ int main(int argc, char **argv) {
     for (const Shape &s : shapes)
       flop += 2. * rows * s.N * s.K * kLayers;
     printf("rows %4d: differ %llu, spoiled %u | %.3f ms, %.0f TFLOP/s |", rows, differ, spoiled, ms, flop / ms * 1e-9);
-    for (int i = 0; i < 4; ++i) {
+    const auto only = [&](int first, int count) {
       TestParams one = p;
-      one.first = i, one.count = 1;
-      const float t = run(one, 5);
-      printf(" %s %.1f us, %.0f", shapes[i].name, t / kLayers * 1e3,
-             2. * rows * shapes[i].N * shapes[i].K * kLayers / t * 1e-9);
+      one.first = first, one.count = count;
+      return run(one, 5) / kLayers * 1e3;
+    };
+    for (int i = 0; i < 4; ++i) {
+      const float us = only(i < 2 ? 1 + i : 2 + i, 1);
+      printf(" %s %.1f us, %.0f", shapes[i].name, us, 2. * rows * shapes[i].N * shapes[i].K / us * 1e-6);
     }
+    printf(" norm %.1f us", only(0, 1));
     printf("\n");
   }
   return 0;

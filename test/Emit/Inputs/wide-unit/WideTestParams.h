@@ -6,9 +6,9 @@ struct Run {
 };
 struct TestParams {
   const char *stream;
-  char *x, *q, *h; ///< images
+  char *x, *n, *q, *h; ///< images
   unsigned short *keys, *values;
-  const unsigned short *bias;
+  const unsigned short *bias, *norm;
   const float *ropeCosSin;
   const int *pageTable;
   unsigned *done, *spoiled;

@@ -31,3 +31,14 @@ struct Shared {
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];
 };
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+
+/// An RMS norm of a row of 2,048 columns, by a warp.
+template <class Load, class Store>
+__device__ __forceinline__ void normOfRow(const u16 *weights, Load load, Store store) {
+  const WeightVector<2048> norm{weights};
+  const float sum = rowSum<2048>([&](int c) { return mul(Floats<8>(load(c)), Floats<8>(load(c))); });
+  const float scale = reciprocalSqrt(add(mul(sum, 1.0f / 2048), 1e-5f));
+#pragma unroll
+  for (int c = laneId() * 8; c < 2048; c += 256)
+    store(c, pack8(toBf16(mul(Floats<8>(norm.load8(c)), Floats<8>(toBf16(mul(Floats<8>(load(c)), scale)))))));
+}

@@ -164,27 +164,31 @@ template <class Activation, class Bias = NoBias> struct PlainEnd : PairEnd {
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
 
-__constant__ wide::Product kProducts[] = {
-    wide::productOf<matrices::WqWkWv>(true, 0, 0),
-    wide::productOf<matrices::Wo>(true, 1, 1),
-    wide::productOf<matrices::GateUp>(true, 0, 2),
-    wide::productOf<matrices::Down>(true, 2, 1),
+__constant__ wide::Step kSteps[] = {
+    wide::rowStep(0), wide::productStep<matrices::WqWkWv>(true, 0, 0), wide::productStep<matrices::Wo>(true, 1, 1),
+    wide::rowStep(0), wide::productStep<matrices::GateUp>(true, 0, 2), wide::productStep<matrices::Down>(true, 2, 1),
 };
 
 struct Wide {
-  __device__ __forceinline__ static int layers() { return sharedOfCta().params.layers; }
-  __device__ __forceinline__ static int count() { return sharedOfCta().params.count; }
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
-  __device__ __forceinline__ static const wide::Product *products() { return kProducts + sharedOfCta().params.first; }
+  __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
   __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ __forceinline__ static wide::Operand operand(int number) {
     const TestParams &p = sharedOfCta().params;
-    return number == 0 ? wide::Operand{p.x, 64} : number == 1 ? wide::Operand{p.q, 64} : wide::Operand{p.h, 256};
+    return number == 0 ? wide::Operand{p.n, 64} : number == 1 ? wide::Operand{p.q, 64} : wide::Operand{p.h, 256};
   }
   __device__ __forceinline__ static void await(const u32 *counter, u32 least) {
     while ((int)(loadAcquire(counter) - least) < 0) {
     }
+  }
+  __device__ __forceinline__ static void row(int, int, int row) {
+    const TestParams &p = sharedOfCta().params;
+    const int tile = row / wide::kTile * wide::kTile;
+    const auto x = wide::Image<2048>{p.x}.from(tile), n = wide::Image<2048>{p.n}.from(tile);
+    normOfRow(
+        p.norm, [&](int c) { return unpack8(x.load(row - tile, c)); },
+        [&](int c, Words4 words) { n.store(row - tile, c, words); });
   }
   template <class Fn> __device__ __forceinline__ static void end(int number, int layer, int pair, Fn fn) {
     const TestParams &p = sharedOfCta().params;
@@ -237,6 +241,7 @@ struct Wide {
 extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined() { wide::multiply<Wide>(); }
 #else
 extern "C" {
+__device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
 __device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(part); }
 __device__ void megalith_wide_rows() { wide::bringRows<Wide>(); }

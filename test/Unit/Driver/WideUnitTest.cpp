@@ -1,0 +1,277 @@
+// The roles of a wide pass (device/wide) on the CPU executor, which looks for races: two products and a row's work in
+// each of two layers, against the same sums in the same order.
+#include "device/Shape.h"
+#include "megalith/Driver/Compilation.h"
+#include "runtime/cpu/CpuEngine.h"
+#include <bit>
+#include <cstring>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <random>
+
+namespace megalith {
+namespace {
+
+// 512 columns of x; the first product makes 1,024 of h out of pairs of its sums, the second adds to x.
+constexpr int kX = 512, kH = 1024, kLayers = 2;
+
+struct Params {
+  const char *stream;
+  char *x, *n, *h; ///< images
+  unsigned *done;
+  int rows;
+};
+
+const char *const wideKernel = R"(#include "megalith/Abi.h"
+#include "megalith/Row.h"
+#include "megalith/Rows.cuh"
+#include "megalith/WideRoles.cuh"
+namespace abi = megalith::abi;
+using namespace megalith::device;
+namespace matrices {
+struct Up {
+  static constexpr int k = 512, blocks = 2, chunkBlocks = 2, group = 2, groups = 128;
+  static constexpr long long offset = 0, layerBytes = 2048 * 512 * 2;
+};
+struct Down {
+  static constexpr int k = 1024, blocks = 4, chunkBlocks = 4, group = 1, groups = 64;
+  static constexpr long long offset = 2 * Up::layerBytes, layerBytes = 512 * 1024 * 2;
+};
+} // namespace matrices
+struct Params {
+  const char *stream;
+  char *x, *n, *h;
+  unsigned *done;
+  int rows;
+};
+struct Shared {
+  Params params;
+  wide::Sync sync;
+  wide::Pass pass;
+  alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
+  alignas(1024) char stages[wide::kStages * wide::kStageBytes];
+};
+__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+__constant__ wide::Step kSteps[] = {
+    wide::rowStep(0),
+    wide::productStep<matrices::Up>(true, 0, 0),
+    wide::productStep<matrices::Down>(true, 1, 1),
+};
+struct Nothing2 {};
+struct UpEnd {
+  static constexpr auto pairs = wide::Pairs::One;
+  static constexpr bool residual = false;
+  wide::Image<1024> to;
+  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
+  __device__ Nothing2 early(int, int, int) const { return {}; }
+  __device__ Floats<1> value(int, int, float y0, float y1, Floats<2>, Nothing2) const { return {{y0 - y1}}; }
+  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+struct DownEnd {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = true;
+  wide::Image<512> to;
+  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
+  __device__ Nothing2 early(int, int, int) const { return {}; }
+  __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
+    return add(old, Floats<2>{{y0, y1}});
+  }
+  __device__ Words4 load(int row, int col) const { return to.load(row, col); }
+  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+};
+struct Wide {
+  __device__ static Shared &shared() { return sharedOfCta(); }
+  __device__ static int rows() { return sharedOfCta().pass.rows; }
+  __device__ static const wide::Step *steps() { return kSteps; }
+  __device__ static const char *stream() { return sharedOfCta().params.stream; }
+  __device__ static wide::Operand operand(int number) {
+    const Params &p = sharedOfCta().params;
+    return number == 0 ? wide::Operand{p.n, 16} : wide::Operand{p.h, 32};
+  }
+  __device__ static void await(const u32 *counter, u32 least) {
+    while ((int)(loadAcquire(counter) - least) < 0) {
+    }
+  }
+  __device__ static void row(int, int, int row) {
+    const Params &p = sharedOfCta().params;
+    const int tile = row / wide::kTile * wide::kTile;
+    const auto x = wide::Image<512>{p.x}.from(tile), n = wide::Image<512>{p.n}.from(tile);
+    for (int c = laneId() * 8; c < 512; c += 256)
+      n.store(row - tile, c, pack8(mul(Floats<8>(unpack8(x.load(row - tile, c))), 0.5f)));
+  }
+  template <class Fn> __device__ static void end(int number, int, int pair, Fn fn) {
+    const Params &p = sharedOfCta().params;
+    if (number == 0 && pair < 1024)
+      fn(UpEnd{{p.h}});
+    else if (number == 1 && pair < 256)
+      fn(DownEnd{{p.x}});
+  }
+};
+extern "C" __global__ void run(const Params p) {
+  Shared &shared = sharedOfCta();
+  if (threadIdx.x == 0) {
+    shared.params = p;
+    shared.pass = {p.rows, {0, 1, 0, 3}, {}, p.done};
+    wide::startSync(shared.sync);
+  }
+  __syncthreads();
+  const int warp = threadIdx.x / 32;
+  if (warp < kConsumerWarps) {
+    for (int layer = 0; layer < 2; ++layer) {
+      if (threadIdx.x == 0)
+        shared.pass.now = {layer, layer, 0, 1};
+      wide::workOnRows<Wide>();
+      if (threadIdx.x == 0)
+        shared.pass.now = {layer, layer, 1, 3};
+      wide::multiply<Wide>();
+    }
+  } else if (warp < kConsumerWarps + wide::kWeightWarps) {
+    wide::bringWeights<Wide>(warp - kConsumerWarps);
+  } else if (warp == kConsumerWarps + wide::kWeightWarps) {
+    wide::bringRows<Wide>();
+  } else {
+    wide::signal<Wide>();
+  }
+}
+)";
+
+uint16_t bf16(float v) {
+  const uint32_t bits = std::bit_cast<uint32_t>(v);
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+float value(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+
+/// Where a piece of eight columns of a row stands in 64-byte rows.
+size_t swizzled(int row, int column) {
+  return row * 64 + size_t((column / 8 % 4) ^ (row / 2 % 4)) * 16 + column % 8 * 2;
+}
+size_t placeInImage(int row, int column, int columns) {
+  return (size_t(row / 128) * (columns / 32) + column / 32) * 8192 + swizzled(row % 128, column);
+}
+
+struct WideUnitTest : testing::Test {
+  void *library = nullptr;
+  void (*bind)(const cpu::Host *) = nullptr;
+  void (*kernel)(Params) = nullptr;
+  std::mt19937 random{42};
+  std::vector<uint16_t> weights[2][kLayers]; ///< [packed row][column]
+
+  void SetUp() override {
+    SourceFiles sources;
+    Diagnostics diags{sources};
+    const auto compiled = driver::assembleHostText(wideKernel, "wide.cu", {.checked = true, .arch = 900}, diags);
+    ASSERT_TRUE(compiled) << diags.render();
+    library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_TRUE(library) << dlerror();
+    bind = reinterpret_cast<void (*)(const cpu::Host *)>(dlsym(library, "megalith_cpu_bind"));
+    kernel = reinterpret_cast<void (*)(Params)>(dlsym(library, "run"));
+    ASSERT_TRUE(bind && kernel);
+  }
+  void TearDown() override {
+    if (library)
+      dlclose(library);
+  }
+
+  static int columnsOf(int i) { return i == 0 ? kX : kH; }
+  std::vector<uint16_t> numbers(size_t count, float scale) {
+    std::uniform_real_distribution<float> any(-scale, scale);
+    std::vector<uint16_t> all(count);
+    for (uint16_t &number : all)
+      number = bf16(any(random));
+    return all;
+  }
+  /// [group][chunk][eighth][tile][block][row 8][64 bytes].
+  std::vector<char> packed() {
+    std::vector<char> stream;
+    for (int i = 0; i < 2; ++i)
+      for (int layer = 0; layer < kLayers; ++layer) {
+        const int k = columnsOf(i), group = i == 0 ? 2 : 1, chunkBlocks = 4 / group, blocks = k / 256;
+        const int rows = int(weights[i][layer].size()) / k;
+        const size_t begin = stream.size();
+        stream.resize(begin + size_t(rows) * k * 2);
+        for (int row = 0; row < rows; ++row)
+          for (int c = 0; c < k; ++c) {
+            const int eighth = c / (blocks * 32), block = c / 32 % blocks, g = row / 8 / group, tile = row / 8 % group;
+            const size_t at =
+                ((((size_t(g) * (blocks / chunkBlocks) + block / chunkBlocks) * 8 + eighth) * group + tile) *
+                     chunkBlocks +
+                 block % chunkBlocks) *
+                    512 +
+                swizzled(row % 8, c);
+            std::memcpy(&stream[begin + at], &weights[i][layer][size_t(row) * k + c], 2);
+          }
+      }
+    return stream;
+  }
+  /// A row's sum with one packed row of weights.
+  float sum(const std::vector<uint16_t> &of, const uint16_t *row, int packedRow, int k) {
+    float total = -0.0f;
+    for (int eighth = 0; eighth < 8; ++eighth) {
+      float chain = 0.0f;
+      for (int c = eighth * k / 8; c < (eighth + 1) * k / 8; ++c)
+        chain += value(row[c]) * value(of[size_t(packedRow) * k + c]);
+      total += chain;
+    }
+    return total;
+  }
+
+  void check(int rows, int ctas, cpu::Schedule schedule = {}) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      weights[0][layer] = numbers(2 * kH * kX, 0.1f);
+      weights[1][layer] = numbers(kX * kH, 0.1f);
+    }
+    std::vector<uint16_t> x = numbers(size_t(rows) * kX, 1.0f);
+    const size_t tiles = (rows + 127) / 128;
+    std::vector<char> image(tiles * 128 * kX * 2);
+    for (int row = 0; row < rows; ++row)
+      for (int c = 0; c < kX; ++c)
+        std::memcpy(&image[placeInImage(row, c, kX)], &x[size_t(row) * kX + c], 2);
+    const std::vector<char> stream = packed();
+
+    cpu::Executor executor;
+    bind(executor.host());
+    Params p = {};
+    p.stream = executor.allocate("stream", stream.size(), cpu::Initial::Const, stream.data());
+    p.x = executor.allocate("x", image.size(), cpu::Initial::Image, image.data());
+    p.n = executor.allocate("n", image.size(), cpu::Initial::Zero);
+    p.h = executor.allocate("h", tiles * 128 * kH * 2, cpu::Initial::Zero);
+    p.done = reinterpret_cast<unsigned *>(executor.allocate("done", 2 * tiles * 4, cpu::Initial::Zero));
+    p.rows = rows;
+    cpu::LaunchOptions how;
+    how.check = true;
+    how.schedule = schedule;
+    const auto result =
+        executor.launch({unsigned(ctas), shape::kConsumerThreads + 128, 220 << 10}, how, [&] { kernel(p); });
+    std::string parties;
+    if (result.finding)
+      for (const auto &party : result.finding->parties)
+        parties += " | " + party.role + " thread " + std::to_string(party.place.thread);
+    ASSERT_FALSE(result.finding) << result.finding->what << parties;
+
+    std::vector<uint16_t> n(kX), h(kH);
+    int differ = 0;
+    for (int row = 0; row < rows; row += row % 5 == 4 ? 7 : 1) { // most of them
+      uint16_t *const own = &x[size_t(row) * kX];
+      for (int layer = 0; layer < kLayers; ++layer) {
+        for (int c = 0; c < kX; ++c)
+          n[c] = bf16(value(own[c]) * 0.5f);
+        for (int c = 0; c < kH; ++c)
+          h[c] = bf16(sum(weights[0][layer], n.data(), 2 * c, kX) - sum(weights[0][layer], n.data(), 2 * c + 1, kX));
+        for (int c = 0; c < kX; ++c)
+          own[c] = bf16(value(own[c]) + sum(weights[1][layer], h.data(), c, kH));
+      }
+      for (int c = 0; c < kX; ++c)
+        differ += std::memcmp(p.x + placeInImage(row, c, kX), &own[c], 2) != 0;
+    }
+    EXPECT_EQ(differ, 0) << rows << " rows, " << ctas << " CTAs";
+  }
+};
+
+TEST_F(WideUnitTest, HalfTiles) { check(140, 4); }
+TEST_F(WideUnitTest, FewCtas) { check(257, 2); }
+TEST_F(WideUnitTest, MoreCtasThanUnits) { check(130, 40); }
+
+} // namespace
+} // namespace megalith
