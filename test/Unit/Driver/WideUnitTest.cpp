@@ -269,9 +269,12 @@ struct WideUnitTest : testing::Test {
   }
 };
 
-TEST_F(WideUnitTest, HalfTiles) { check(140, 4); }
 TEST_F(WideUnitTest, FewCtas) { check(257, 2); }
-TEST_F(WideUnitTest, MoreCtasThanUnits) { check(130, 40); }
+TEST_F(WideUnitTest, MoreCtasThanUnits) { check(130, 20); }
+TEST_F(WideUnitTest, Schedules) {
+  for (unsigned seed = 1; seed <= 2; ++seed)
+    check(140, 4, {.kind = cpu::Schedule::Pct, .seed = seed});
+}
 
 } // namespace
 } // namespace megalith
