@@ -210,11 +210,11 @@ void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyBulkAgain(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyBulkOfWarp(void *to, const void *from, u32 bytes, u64 *bar) {
-  if (threadIdx.x % 32 == 0)
+  if (__any_sync(~0u, true) && threadIdx.x % 32 == 0) // waits for all lanes, and orders nothing
     cpu::kernel::copyBulk(to, from, bytes, bar);
 }
 void barrierArriveExpectOfWarp(u64 *bar, u32 bytes) {
-  if (threadIdx.x % 32 == 0)
+  if (__any_sync(~0u, true) && threadIdx.x % 32 == 0)
     barrierArriveExpect(bar, bytes);
 }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }

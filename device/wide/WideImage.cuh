@@ -22,10 +22,10 @@ constexpr int kRowBytes = kBlockColumns * 2, kTileBlockBytes = kTile * kRowBytes
 /// Bytes of eight rows of a block: the swizzle repeats.
 constexpr int kEightBytes = 8 * kRowBytes;
 
-/// Rows of an operand with `Columns` columns, a multiple of 32. What is there is bf16.
+/// Rows of an operand with `Columns` columns. What is there is bf16. Columns that pad it are zero from the beginning.
 template <int Columns> struct Image {
-  static_assert(Columns % kBlockColumns == 0);
-  static constexpr int blocks = Columns / kBlockColumns;
+  static_assert(Columns % 8 == 0);
+  static constexpr int blocks = paddedColumns(Columns) / kBlockColumns;
   char *base;
   /// Bytes for so many rows.
   __device__ static constexpr long long bytes(long long rows) {

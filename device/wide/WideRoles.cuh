@@ -70,11 +70,7 @@ template <class W> __device__ __forceinline__ void multiply() {
   ring.keep();
 }
 
-template <int Count> struct Bytes {
-  static constexpr int count = Count;
-};
-/// Two warps: the packed weights. Each brings a part of a stage's pieces. A piece has two blocks of 32 columns, of the
-/// rows of a group.
+/// Two warps: the packed weights. Each brings the weights of half a tile's rows, group by group.
 template <class W> __device__ __forceinline__ void bringWeights(int part) {
   auto &shared = W::shared();
   Ring ring(shared.stages, shared.sync, kConsumerWarps + part);
@@ -84,32 +80,37 @@ template <class W> __device__ __forceinline__ void bringWeights(int part) {
     const Step &step = now.step;
     if (step.rowwise)
       return;
-    // Groups of one tile have twice as many columns in a chunk.
-    const auto bring = [&](auto ofPiece) {
-      constexpr int bytes = decltype(ofPiece)::count, ofChunk = 2048 / bytes,
-                    count = kWeightBytes / kWeightWarps / bytes;
-      const int first = (now.unit.weights * kWeightWarps + part) * count;
+    const auto bring = [&](auto tilesOfGroup) {
+      constexpr int tiles = decltype(tilesOfGroup)::value, count = kTile / kTileColumns / kWeightWarps / tiles;
+      const int first = (now.unit.weights * kWeightWarps + part) * count, bytes = tiles * step.eightBytes(),
+                ofEighth = tiles * step.chunkBlocks * kWarpBlockBytes;
       const char *from = W::stream() + step.weights + walk.layer * step.layerBytes;
       long long group[count];
 #pragma unroll
       for (int g = 0; g < count; ++g)
         group[g] = min(first + g, step.groups - 1) * step.groupBytes;
 #pragma unroll 1
-      for (int eighth = 0; eighth < kParts; ++eighth, from += 2048)
+      for (int eighth = 0; eighth < kParts; ++eighth, from += ofEighth)
 #pragma unroll 1
-        for (int i = 0; i < step.blocks / 2; ++i) {
-          const char *const piece = from + (long long)(i / ofChunk) * step.chunkBytes + i % ofChunk * bytes;
-          ring.open(kWeightBytes / kWeightWarps);
+        for (int i = 0; i < step.blocks; i += 2) {
+          const int here = min(2, step.blocks - i);
+          ring.open(here * (kWeightBytes / 2 / kWeightWarps));
+#pragma unroll 1
+          for (int block = 0; block < (step.chunkBlocks == 1 ? here : 1); ++block) {
+            const int chunk = (i + block) / step.chunkBlocks, ofChunk = (i + block) % step.chunkBlocks;
+            const char *const piece =
+                from + (long long)chunk * (tiles * step.chunkBlocks * kBlockBytes) + ofChunk * kWarpBlockBytes;
 #pragma unroll
-          for (int g = 0; g < count; ++g)
-            ring.copy((part * count + g) * bytes, piece + group[g], bytes);
+            for (int g = 0; g < count; ++g)
+              ring.copy(block * kTileBlockBytes + (part * count + g) * bytes, piece + group[g], bytes);
+          }
           ring.advance();
         }
     };
-    if (step.oneTile)
-      bring(Bytes<1024>());
+    if (step.group == 1)
+      bring(Number<1>());
     else
-      bring(Bytes<2048>());
+      bring(Number<2>());
   });
   ring.keep();
 }
@@ -135,16 +136,21 @@ template <class W> __device__ __forceinline__ void bringRows() {
     const char *from =
         operand.image + (long long)(firstRow / kTile) * operand.blocks * kTileBlockBytes + firstRow % kTile * kRowBytes;
 #pragma unroll 1
-    for (int i = kParts * now.step.blocks / 2; i > 0; --i, from += 2 * kTileBlockBytes) {
-      ring.open(2 * bytes);
-      if (bytes == kTileBlockBytes) {
-        ring.copy(kWeightBytes, from, 2 * kTileBlockBytes);
-      } else if (there) {
-        ring.copy(kWeightBytes, from, bytes);
-        ring.copy(kWeightBytes + bytes, from + kTileBlockBytes, bytes);
+    for (int eighth = 0; eighth < kParts; ++eighth)
+#pragma unroll 1
+      for (int i = 0; i < now.step.blocks; i += 2) {
+        const int here = min(2, now.step.blocks - i);
+        ring.open(here * bytes);
+        if (bytes == kTileBlockBytes) { // blocks of a whole tile stand one after the other
+          ring.copy(kWeightBytes, from, here * kTileBlockBytes);
+        } else if (there) {
+          ring.copy(kWeightBytes, from, bytes);
+          if (here == 2)
+            ring.copy(kWeightBytes + bytes, from + kTileBlockBytes, bytes);
+        }
+        from += here * kTileBlockBytes;
+        ring.advance();
       }
-      ring.advance();
-    }
   });
   ring.keep();
 }

@@ -19,25 +19,27 @@ namespace megalith::device::wide {
 struct Step {
   long long weights, layerBytes; ///< in LaunchParams::stream: of layer 0, and from one layer to the next
   long long groupBytes;          ///< from one group to the next
-  int groups;
-  int oneTile; ///< groups are of one tile of eight rows, else of two
-  int blocks;  ///< of 32 columns in an eighth
-  int chunkBytes;
-  int operand; ///< number of the operand's image
-  int rowwise; ///< it is work on rows
-  int tiles;   ///< of 128 weight rows, or of eight rows in each kCountedRows rows: units that each row's counter counts
-  int end;     ///< number of the epilogue, or of the work
+  int groups, group;             ///< groups; tiles of eight rows in a group
+  int blocks, chunkBlocks;       ///< of 32 columns in an eighth, and in a chunk of it
+  int operand;                   ///< number of the operand's image
+  int rowwise;                   ///< it is work on rows
+  int tiles; ///< of 128 weight rows, or of eight rows in each kCountedRows rows: units that each row's counter counts
+  int end;   ///< number of the epilogue, or of the work
+
+  /// Where the weights stand in a stage: how far eights of rows are apart, and blocks. A chunk of one block of an
+  /// eighth comes by itself; of others two blocks come together.
+  __device__ __forceinline__ int eightBytes() const { return chunkBlocks == 1 ? kEightBytes : 2 * kEightBytes; }
+  __device__ __forceinline__ int blockBytes() const { return chunkBlocks == 1 ? kTileBlockBytes : kEightBytes; }
 };
 /// That of M, whose operand is image number `operand` and whose epilogue is number `end`.
 template <class M> __device__ constexpr Step productStep(bool inLayers, int operand, int end) {
-  static_assert(M::group * M::chunkBlocks == 4 && M::blocks % 2 == 0, "a piece has 2 KB");
   return {M::offset,
           inLayers ? M::layerBytes : 0,
           (long long)M::blocks * M::group * kBlockBytes,
           M::groups,
-          M::group == 1,
+          M::group,
           M::blocks,
-          chunkBytes<M>(),
+          M::chunkBlocks,
           operand,
           false,
           ceilDiv(M::groups * M::group * kTileColumns, kTile),

@@ -22,6 +22,10 @@
 
 namespace megalith::device::wide {
 
+template <int Value> struct Number {
+  static constexpr int value = Value;
+};
+
 enum class Pairs {
   Adjacent, ///< columns c and c + 1
   Halves,   ///< c and c + d; eight pairs have eight columns each, side by side
@@ -145,36 +149,42 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
       chain[i][j] = 0.0f;
       total[i][j] = -0.0f; // -0 + x is x, of every x
     }
-  const int stagesOfEighth = W::steps()[walk.step].blocks / 2;
+  const Step &product = W::steps()[walk.step];
+  const int blocks = product.blocks, eightBytes = product.eightBytes(), blockBytes = product.blockBytes();
+  int before = -1;                                 // a stage that this warp has not given back
+  const auto take = [&](bool add, auto mmaSteps) { // the next stage
+    ring.awaitFull();
+    __syncwarp();
+    const char *const stage = ring.at(ring.stage);
+    const SharedMatrix a = sharedMatrix(stage + warp / 4 * 8 * eightBytes, eightBytes),
+                       b = sharedMatrix(stage + kWeightBytes, kEightBytes);
+    asyncMmaBegin();
+#pragma unroll
+    for (int i = 0; i < decltype(mmaSteps)::value; ++i) {
+      asyncMma(chain, laterColumns(a, i / 2 * blockBytes + i % 2 * 32),
+               laterColumns(b, i / 2 * (Rows * kRowBytes) + i % 2 * 32), add || i > 0);
+      if (i == 0) { // the stage before has been read when this one's first product is under way
+        asyncMmaCommit();
+        asyncMmaWaitLast();
+        if (before >= 0)
+          release(before);
+      }
+    }
+    asyncMmaCommit();
+    before = ring.stage;
+    ring.advance();
+  };
 #pragma unroll 1
   for (int eighth = 0; eighth < kParts; ++eighth) {
-    int before = 0;
 #pragma unroll 1
-    for (int i = 0; i < stagesOfEighth; ++i) {
-      ring.awaitFull();
-      __syncwarp();
-      const char *const stage = ring.at(ring.stage);
-      const SharedMatrix a = sharedMatrix(stage + warp / 4 * (kWeightBytes / 2), 2 * kEightBytes),
-                         b = sharedMatrix(stage + kWeightBytes, kEightBytes);
-      asyncMmaBegin();
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        asyncMma(chain, laterColumns(a, step / 2 * kEightBytes + step % 2 * 32),
-                 laterColumns(b, step / 2 * (Rows * kRowBytes) + step % 2 * 32), i > 0 || step > 0);
-        if (step == 0) { // the stage before has been read when this one's first product is under way
-          asyncMmaCommit();
-          asyncMmaWaitLast();
-          if (i > 0)
-            release(before);
-        }
-      }
-      asyncMmaCommit();
-      before = ring.stage;
-      ring.advance();
-    }
+    for (int i = 0; i + 1 < blocks; i += 2)
+      take(i > 0, Number<4>());
+    if (blocks % 2 != 0)
+      take(blocks > 1, Number<2>());
     asyncMmaEnd();
     asyncMmaSettle(chain);
     release(before);
+    before = -1;
 #pragma unroll
     for (int i = 0; i < eights; ++i)
 #pragma unroll

@@ -12,8 +12,12 @@
 namespace megalith {
 namespace {
 
-// 512 columns of x; the first product makes 1,024 of h out of pairs of its sums, the second adds to x.
-constexpr int kX = 512, kH = 1024, kLayers = 2;
+// 512 columns of x. The first product makes columns of h out of pairs of its sums, the second adds to x.
+constexpr int kX = 512, kLayers = 2;
+/// How the second product's weights are packed.
+struct Packed {
+  int columns, group, chunkBlocks;
+};
 
 struct Params {
   const char *stream;
@@ -30,12 +34,12 @@ namespace abi = megalith::abi;
 using namespace megalith::device;
 namespace matrices {
 struct Up {
-  static constexpr int k = 512, blocks = 2, chunkBlocks = 2, group = 2, groups = 128;
-  static constexpr long long offset = 0, layerBytes = 2048 * 512 * 2;
+  static constexpr int k = 512, blocks = 2, chunkBlocks = 2, group = 2, groups = H / 8;
+  static constexpr long long offset = 0, layerBytes = 2 * H * 512 * 2;
 };
 struct Down {
-  static constexpr int k = 1024, blocks = 4, chunkBlocks = 4, group = 1, groups = 64;
-  static constexpr long long offset = 2 * Up::layerBytes, layerBytes = 512 * 1024 * 2;
+  static constexpr int k = H, blocks = H / 256, chunkBlocks = CHUNK_BLOCKS, group = GROUP, groups = 64 / GROUP;
+  static constexpr long long offset = 2 * Up::layerBytes, layerBytes = 512 * H * 2;
 };
 } // namespace matrices
 struct Params {
@@ -61,7 +65,7 @@ struct Nothing2 {};
 struct UpEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
-  wide::Image<1024> to;
+  wide::Image<H> to;
   __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
@@ -88,7 +92,7 @@ struct Wide {
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ static wide::Operand operand(int number) {
     const Params &p = sharedOfCta().params;
-    return number == 0 ? wide::Operand{p.n, 16} : wide::Operand{p.h, 32};
+    return number == 0 ? wide::Operand{p.n, 16} : wide::Operand{p.h, H / 32};
   }
   __device__ static void await(const u32 *counter, u32 least) {
     while ((int)(loadAcquire(counter) - least) < 0) {
@@ -103,7 +107,7 @@ struct Wide {
   }
   template <class Fn> __device__ static void end(int number, int, int pair, Fn fn) {
     const Params &p = sharedOfCta().params;
-    if (number == 0 && pair < 1024)
+    if (number == 0 && pair < H)
       fn(UpEnd{{p.h}});
     else if (number == 1 && pair < 256)
       fn(DownEnd{{p.x}});
@@ -151,7 +155,7 @@ size_t placeInImage(int row, int column, int columns) {
   return (size_t(row / 128) * (columns / 32) + column / 32) * 8192 + swizzled(row % 128, column);
 }
 
-struct WideUnitTest : testing::Test {
+struct WideUnitTest : testing::TestWithParam<Packed> {
   void *library = nullptr;
   void (*bind)(const cpu::Host *) = nullptr;
   void (*kernel)(Params) = nullptr;
@@ -161,7 +165,10 @@ struct WideUnitTest : testing::Test {
   void SetUp() override {
     SourceFiles sources;
     Diagnostics diags{sources};
-    const auto compiled = driver::assembleHostText(wideKernel, "wide.cu", {.checked = true, .arch = 900}, diags);
+    const auto [columns, group, chunkBlocks] = GetParam();
+    const std::string text =
+        fmt::format("constexpr int H = {}, GROUP = {}, CHUNK_BLOCKS = {};\n", columns, group, chunkBlocks) + wideKernel;
+    const auto compiled = driver::assembleHostText(text, "wide.cu", {.checked = true, .arch = 900}, diags);
     ASSERT_TRUE(compiled) << diags.render();
     library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
@@ -174,7 +181,7 @@ struct WideUnitTest : testing::Test {
       dlclose(library);
   }
 
-  static int columnsOf(int i) { return i == 0 ? kX : kH; }
+  int columnsOf(int i) { return i == 0 ? kX : GetParam().columns; }
   std::vector<uint16_t> numbers(size_t count, float scale) {
     std::uniform_real_distribution<float> any(-scale, scale);
     std::vector<uint16_t> all(count);
@@ -187,7 +194,8 @@ struct WideUnitTest : testing::Test {
     std::vector<char> stream;
     for (int i = 0; i < 2; ++i)
       for (int layer = 0; layer < kLayers; ++layer) {
-        const int k = columnsOf(i), group = i == 0 ? 2 : 1, chunkBlocks = 4 / group, blocks = k / 256;
+        const int k = columnsOf(i), group = i == 0 ? 2 : GetParam().group,
+                  chunkBlocks = i == 0 ? 2 : GetParam().chunkBlocks, blocks = k / 256;
         const int rows = int(weights[i][layer].size()) / k;
         const size_t begin = stream.size();
         stream.resize(begin + size_t(rows) * k * 2);
@@ -218,9 +226,10 @@ struct WideUnitTest : testing::Test {
   }
 
   void check(int rows, int ctas, cpu::Schedule schedule = {}) {
+    const int columns = columnsOf(1);
     for (int layer = 0; layer < kLayers; ++layer) {
-      weights[0][layer] = numbers(2 * kH * kX, 0.1f);
-      weights[1][layer] = numbers(kX * kH, 0.1f);
+      weights[0][layer] = numbers(2 * columns * kX, 0.1f);
+      weights[1][layer] = numbers(kX * columns, 0.1f);
     }
     std::vector<uint16_t> x = numbers(size_t(rows) * kX, 1.0f);
     const size_t tiles = (rows + 127) / 128;
@@ -236,7 +245,7 @@ struct WideUnitTest : testing::Test {
     p.stream = executor.allocate("stream", stream.size(), cpu::Initial::Const, stream.data());
     p.x = executor.allocate("x", image.size(), cpu::Initial::Image, image.data());
     p.n = executor.allocate("n", image.size(), cpu::Initial::Zero);
-    p.h = executor.allocate("h", tiles * 128 * kH * 2, cpu::Initial::Zero);
+    p.h = executor.allocate("h", tiles * 128 * columns * 2, cpu::Initial::Zero);
     p.done = reinterpret_cast<unsigned *>(executor.allocate("done", 2 * tiles * 4, cpu::Initial::Zero));
     p.rows = rows;
     cpu::LaunchOptions how;
@@ -250,17 +259,17 @@ struct WideUnitTest : testing::Test {
         parties += " | " + party.role + " thread " + std::to_string(party.place.thread);
     ASSERT_FALSE(result.finding) << result.finding->what << parties;
 
-    std::vector<uint16_t> n(kX), h(kH);
+    std::vector<uint16_t> n(kX), h(columns);
     int differ = 0;
     for (int row = 0; row < rows; row += row % 5 == 4 ? 7 : 1) { // most of them
       uint16_t *const own = &x[size_t(row) * kX];
       for (int layer = 0; layer < kLayers; ++layer) {
         for (int c = 0; c < kX; ++c)
           n[c] = bf16(value(own[c]) * 0.5f);
-        for (int c = 0; c < kH; ++c)
+        for (int c = 0; c < columns; ++c)
           h[c] = bf16(sum(weights[0][layer], n.data(), 2 * c, kX) - sum(weights[0][layer], n.data(), 2 * c + 1, kX));
         for (int c = 0; c < kX; ++c)
-          own[c] = bf16(value(own[c]) + sum(weights[1][layer], h.data(), c, kH));
+          own[c] = bf16(value(own[c]) + sum(weights[1][layer], h.data(), c, columns));
       }
       for (int c = 0; c < kX; ++c)
         differ += std::memcmp(p.x + placeInImage(row, c, kX), &own[c], 2) != 0;
@@ -269,12 +278,12 @@ struct WideUnitTest : testing::Test {
   }
 };
 
-TEST_F(WideUnitTest, FewCtas) { check(257, 2); }
-TEST_F(WideUnitTest, MoreCtasThanUnits) { check(130, 20); }
-TEST_F(WideUnitTest, Schedules) {
-  for (unsigned seed = 1; seed <= 2; ++seed)
-    check(140, 4, {.kind = cpu::Schedule::Pct, .seed = seed});
+TEST_P(WideUnitTest, Bits) {
+  check(257, 2);                                           // whole tiles, and a row
+  check(140, 10, {.kind = cpu::Schedule::Pct, .seed = 2}); // halves
 }
+INSTANTIATE_TEST_SUITE_P(Packings, WideUnitTest,
+                         testing::Values(Packed{1024, 1, 4}, Packed{512, 1, 2}, Packed{768, 2, 1}, Packed{256, 1, 1}));
 
 } // namespace
 } // namespace megalith
