@@ -78,7 +78,7 @@ template <int Asks> struct alignas(16) CallAsks {
 /// LaunchParams::asks, and what is control's there: after the asks of a pass those of each slot, then the tokens whose
 /// probability they ask for.
 template <class Config> struct AskMemory {
-  static constexpr long long rows = Config::rowsPerPass, asks = Config::asks, results = resultsOf<Config>();
+  static constexpr long long rows = readRowsOf<Config>(), asks = Config::asks, results = resultsOf<Config>();
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
   static constexpr int reducedWords = 1 + Config::askWords;
   static constexpr long long ofPass =
@@ -199,7 +199,7 @@ template <class Which> struct Ask {
 template <class Which, class View> struct AskOf : Ask<Which> {
   View view;
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot) const {
-    const int count = min(view.size(), (int)Config::rowsPerPass);
+    const int count = min(view.size(), (int)readRowsOf<Config>());
     int *to = AskMemory<Config>::tokens(p, slot, Which::index);
     for (int i = laneId(); i < count; i += 32)
       to[i] = view[i];

@@ -39,7 +39,7 @@ template <class Control, class Pool> __device__ void serveAll(Control &c, Pool &
     }
     if (waits) {
       c.taken[s] = mine;
-      c.rowBegin[s] = before + end - mine;
+      c.rowBegin[s] = before + end - mine; // a pass that runs in pieces deals its rows anew
       int above = 0;
       if (inTurn && c.newPages[s] > 0)
 #pragma unroll 1
@@ -76,14 +76,15 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 /// call finds no page, the calls after it can have its rows. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
+  int left = Config::rowsPerPass, readLeft = kMaxRows, freePages = pool.freePages, served = 0;
   int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
   bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
-    const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
-    if (wanted > 0 && (takes < 1 || takes > left))
+    const bool read = Control::pieces && c.isRead(pool, s);
+    const int most = read ? min(left, readLeft) : left, takes = c.callChunk[s] > 0 ? min(wanted, most) : wanted;
+    if (wanted > 0 && (takes < 1 || takes > most))
       continue;
     if (c.badRow[s] < takes) {
       const abi::FaultNumbers numbers = numbersOfBadCall(c, pool, s);
@@ -110,6 +111,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     c.pageTop[s] = freePages;
     freePages -= needs;
     left -= takes;
+    readLeft -= read ? takes : 0;
     ++served;
   }
   if (Pool::reserves)
@@ -122,6 +124,42 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       rows += c.taken[s];
     }
   return served;
+}
+
+/// Opens the next piece of a pass that runs in pieces. One thread.
+template <class Control, class Pool> __device__ void openPiece(Control &c, Pool &) {
+  auto &pass = passOf<typename Control::Config>(*c.pass);
+  const abi::LaunchParams &p = c.params();
+  const int done = c.unreadDone, first = int(c.rowsDone) + done;
+  c.from = done;
+  c.to = c.unreadDone = min(done + kMaxRows, c.unread);
+  if (c.from == c.to) {
+    openPass(pass, p, c.readLeft, c.flags, c.tick, first);
+    c.readLeft = 0;
+    return;
+  }
+  // Until the last piece the model stays the same, and no logits are wanted.
+  constexpr u32 same = abi::kModels > 1 ? u32(Pool::model) << kPassModelShift | u32(Pool::model) << kPassNextShift : 0;
+  openPass(pass, p, c.to - c.from, c.to == c.unread && c.readLeft == 0 ? c.flags : same | (c.flags & kFresh), c.tick,
+           first);
+}
+
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
+/// calls that are read. One thread.
+template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
+  c.unread = c.unreadDone = c.readLeft = 0;
+#pragma unroll 1
+  for (int s = 0; s < Control::Config::slots; ++s) {
+    if (c.taken[s] < 0)
+      continue;
+    const bool read = c.isRead(pool, s);
+    int &rows = read ? c.readLeft : c.unread;
+    c.firstUnread[s] = read ? -1 : rows;
+    c.rowBegin[s] = read ? rows : 0;
+    rows += c.taken[s];
+  }
+  c.flags = flags;
+  openPiece(c, pool);
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
@@ -158,7 +196,7 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
 template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  int waiting = 0, rows = 0, needs = 0, needy = 0;
+  int waiting = 0, rows = 0, readRows = 0, needs = 0, needy = 0;
   bool fits = true;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
@@ -175,6 +213,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     c.newPages[s] = pool.lacking(s, c.firstPlace(pool, s) + wanted);
     ++waiting;
     rows += wanted;
+    if constexpr (Control::pieces)
+      readRows += c.isRead(pool, s) ? wanted : 0;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
     fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
@@ -184,8 +224,10 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   rows = warpTotal(rows);
   needs = warpTotal(needs);
   needy = warpTotal(needy);
+  if constexpr (Control::pieces)
+    readRows = warpTotal(readRows);
   int served = waiting;
-  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= pool.freePages) {
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && readRows <= kMaxRows && needs <= pool.freePages) {
     serveAll(c, pool, needy > 1);
   } else {
     served = serveSome(c, pool, waiting);
@@ -241,7 +283,16 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
       c.moved = rows > 0 ? 0 : c.moved;
     }
     if (rows > 0)
-      openPass(passOf<Config>(*c.pass), p, rows, flags | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
+      flags |= modelFlags(c, Pool::model);
+    if constexpr (Control::pieces) {
+      c.unread = 0;
+      if (rows > kMaxRows) {
+        cutPass(c, pool, flags);
+        rows = 0; // is open
+      }
+    }
+    if (rows > 0)
+      openPass(passOf<Config>(*c.pass), p, rows, flags, c.tick, (int)c.rowsDone);
   }
 }
 

@@ -63,7 +63,8 @@ template <class Config> __device__ constexpr bool hasSeveralPasses() { return ab
 /// in the slots have. The slot tables mirror LaunchParams::slots. While a request holds a slot, its descriptor stands
 /// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
-struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
+struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<ConfigType::slots>>,
+                      Perhaps<hasTrees<ConfigType>(), MovedRows>,
                       Perhaps<(asksOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
                       ControlNumbersOf<abi::kModels>,
                       SlotTables<ConfigType::slots>,
@@ -76,10 +77,11 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
   using FirstPool = typename Pools::First;
   /// A tick's list has several passes: of several models, or because calls stand in loops.
   static constexpr bool several = hasSeveralPasses<Config>();
-  static constexpr bool reserves = Pools::reserves;             ///< some pool does
-  static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
-  static constexpr bool trees = hasTrees<Config>();             ///< of some pool
-  static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
+  static constexpr bool reserves = Pools::reserves;              ///< some pool does
+  static constexpr bool asks = asksOf<Config>() > 0;             ///< calls ask for more than the best token of each row
+  static constexpr bool trees = hasTrees<Config>();              ///< of some pool
+  static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
+  static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
 
@@ -111,6 +113,19 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
     else
       return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
              callModel[slot] == (Pool::model | (loop + 1) << 8);
+  }
+  /// Whether the slot's call counts among those that are read: its rows' logits are wanted, or they are no chain.
+  template <class Pool> __device__ __forceinline__ bool isRead(const Pool &pool, int slot) const {
+    bool read = callFlags[slot] & (RowWantsLogits | kOfPrompt);
+    if constexpr (Pool::trees)
+      read = read || pool.someFree[slot];
+    return read;
+  }
+  /// Whether the slot's rows ran in pieces that are not read. Such a call has no results.
+  __device__ __forceinline__ bool isUnread(int slot) const {
+    if constexpr (pieces)
+      return this->unread > 0 && this->firstUnread[slot] >= 0;
+    return false;
   }
   /// The place of the first row of the slot's call.
   template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {

@@ -61,7 +61,7 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   constexpr int results = resultsOf<Config>();
 #pragma unroll 1
   for (int result = 0; result < results; ++result) {
-    const int entry = result * Config::rowsPerPass + number;
+    const int entry = result * (int)Memory::rows + number;
     const int line = result == 0 ? lineOfKept(c, call, slot, row, served, entry) : entry;
     abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, line < 0 ? line : 0, 0};
 #pragma unroll 1
@@ -174,8 +174,32 @@ __device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row
   openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
 }
 
-/// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
-template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool) {
+/// Rows of this pass in front of those that are read, where it runs in pieces.
+template <class Control> __device__ __forceinline__ int unreadRows(const Control &c) {
+  if constexpr (Control::pieces)
+    return c.unread;
+  return 0;
+}
+
+/// Rows of a slot's call that stand in the piece of the pass that runs now; and which number row 0 of the call has, or
+/// would have.
+struct RowsOfPiece {
+  int from, to, begin;
+};
+template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(const Control &c, int slot) {
+  const int count = c.taken[slot];
+  if constexpr (Control::pieces)
+    if (c.unread > 0) {
+      const int begin = c.firstUnread[slot] - c.from;
+      return c.isUnread(slot) ? RowsOfPiece{max(0, -begin), max(0, min(count, c.to - c.firstUnread[slot])), begin}
+                              : RowsOfPiece{0, c.from == c.to ? count : 0, c.rowBegin[slot]};
+    }
+  return {0, count, c.rowBegin[slot]};
+}
+
+/// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot. `again`: the pass runs in
+/// pieces, and this is another one.
+template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool, bool again = false) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   if constexpr (Control::trees)
@@ -187,10 +211,11 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     if (count < 0)
       continue;
     auto &r = c.seated(s);
-    const int begin = c.rowBegin[s], firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
+    const auto [from, to, begin] = rowsOfPiece(c, s);
+    const int firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
     const u32 flagsOfCall = c.callFlags[s] & (kOfPrompt - 1);
 #pragma unroll 1
-    for (int i = laneId(); i < count; i += 32) {
+    for (int i = from + laneId(); i < to; i += 32) {
       const int place = firstPlace + i;
       Row row = {s, pool.fedToken(s, place), place, place, place + 1, place - 1, flagsOfCall, RowNotWanted};
       if constexpr (Pool::trees)
@@ -204,7 +229,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
                        : !askOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
-                           ? c.logitsLine(pool, s, row, c.rowsDone + begin + i)
+                           ? c.logitsLine(pool, s, row, c.rowsDone + unreadRows(c) + begin + i)
                            : -1;
       const int page = pool.pageAt(s, place / Pool::pageTokens, top);
       if constexpr (Pool::trees)
@@ -213,6 +238,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + place % Pool::pageTokens, line);
     }
     __syncwarp(); // all lanes have read the last page
+    if (again)
+      continue;
     pool.take(s, top, added);
     __syncwarp();
     if (laneId() == 0) {
@@ -236,6 +263,27 @@ template <class Control> __device__ __forceinline__ void tellRowAsks(Control &c)
     if (threadIdx.x == 0)
       reinterpret_cast<abi::AskHeader *>(c.params().asks)->count = c.rowAsks;
   }
+}
+
+/// Of a pass that runs in pieces: whether it has more of them. Then the next one is open. All consumers.
+template <class Control> __device__ bool nextPiece(Control &c) {
+  consumerSync();
+  const bool more = c.unread > 0 && (c.unreadDone < c.unread || c.readLeft > 0);
+  if (!more)
+    return false;
+  if (c.params().trace && warpId() == 0)
+    tracePiece(c);
+  consumerSync();
+  c.pools.each([&](auto &pool) {
+    if (pool.model != c.pass->model)
+      return;
+    if (threadIdx.x == 0)
+      openPiece(c, pool);
+    consumerSync();
+    fillRows(c, pool, true);
+  });
+  tellRowAsks(c);
+  return true;
 }
 
 /// Forms the pass of the calls that wait for it. The model runs when `c.numRows` is not 0. A barrier of the CTA must
@@ -356,7 +404,7 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   const Results results = t.results();
   bool nan = false; // among rows that are read: the others have no results
 #pragma unroll 1
-  for (int i = laneId(); i < results.size(); i += 32)
+  for (int i = laneId(); i < results.size() && !t.c.isUnread(t.slot); i += 32)
     nan = nan || results[i] == RowIsNan;
   if constexpr (resultsOf<typename Control::Config>() > 1)
     nan = nan || (!t.c.plain[t.slot] && nanOfOtherResult(t.c, t.slot, results.size()));
@@ -381,7 +429,7 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   }
   __syncwarp();
   if constexpr (Pool::model > 0)
-    if (t.p.oracle)
+    if (t.p.oracle && !t.c.isUnread(t.slot))
       putDrafts(t.c, t.number, t.slot, r.promptLen);
   if (__any_sync(~0u, nan))
     t.fail(kNumeric);

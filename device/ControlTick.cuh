@@ -331,11 +331,20 @@ template <class Control> __device__ __forceinline__ int tracedWords(Control &c, 
   return words;
 }
 
-/// Writes the rows of the pass at `out`. The warp.
-template <class Control> __device__ __forceinline__ void traceRows(Control &c, u32 *out, int rowWords) {
+/// Rows of the pass in front of its last piece, or of the one that has run.
+template <class Control> __device__ __forceinline__ int rowsBefore(const Control &c) {
+  if constexpr (Control::pieces)
+    if (c.unread > 0)
+      return c.from;
+  return 0;
+}
+
+/// Writes `rows` rows, those of the pass's last piece, where `out` is the place of the pass's first row. The warp.
+template <class Control> __device__ __forceinline__ void traceRows(Control &c, u32 *out, int rows, int rowWords) {
   constexpr int wordsOfRow = sizeof(Row) / 4;
+  out += rowsBefore(c) * rowWords;
 #pragma unroll 1
-  for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
+  for (int i = laneId(); i < rows * rowWords; i += 32) {
     const int row = i / rowWords, word = i % rowWords;
     if constexpr (Control::asks) {
       constexpr int reduced = AskMemory<typename Control::Config>::reducedWords;
@@ -353,6 +362,17 @@ template <class Control> __device__ __forceinline__ int wordsOfTracedRow(Control
   if constexpr (Control::asks)
     words += AskMemory<typename Control::Config>::reducedWords;
   return words;
+}
+
+/// Of a pass that runs in pieces, writes the rows of one to where the record will have them, if the trace has room.
+/// Warp 0.
+template <class Control> __device__ __noinline__ void tracePiece(Control &c) {
+  const abi::LaunchParams &p = c.params();
+  const int rowWords = wordsOfTracedRow(c);
+  const long long begin =
+      p.stats->traceWords + (Control::several ? int(abi::kTracePassWords) : int(abi::kTraceTickWords));
+  if (p.stats->traceDropped == 0 && begin + (long long)(rowsBefore(c) + c.pass->numRows) * rowWords <= p.traceCapacity)
+    traceRows(c, p.trace + begin, c.pass->numRows, rowWords);
 }
 
 /// Where a record of so many words goes in the trace; null: it does not fit, and is counted as dropped. Warp 0.
@@ -390,7 +410,7 @@ template <class Control> __device__ __noinline__ void tracePass(Control &c) {
     out[3] = u32(c.numRows);
     out[4] = u32(rowWords) | u32(c.pass->model) << abi::kTraceModelShift;
   }
-  traceRows(c, out + abi::kTracePassWords, rowWords);
+  traceRows(c, out + abi::kTracePassWords, c.numRows - rowsBefore(c), rowWords);
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
@@ -436,7 +456,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
     }
     out += abi::kTraceTickWords;
     if constexpr (!Control::several)
-      traceRows(c, out, rowWords);
+      traceRows(c, out, c.numRows - rowsBefore(c), rowWords);
     out += numRows * rowWords;
 #pragma unroll 1
     for (int s = 0; s < Config::slots; ++s)

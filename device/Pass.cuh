@@ -170,6 +170,11 @@ template <class Config> __device__ constexpr int asksOf() {
     return 0;
 }
 
+/// Rows of a pass of calls that are read, at most: they run together.
+template <class Config> __device__ constexpr int readRowsOf() {
+  return Config::rowsPerPass < kMaxRows ? Config::rowsPerPass : kMaxRows;
+}
+
 /// How many results of a model calls may ask for, where some call asks for another one than the logits; else 1.
 template <class Config> __device__ constexpr int resultsOf() {
   if constexpr (requires { Config::results; })

@@ -41,9 +41,9 @@ enum PassSize : int {
   kOneRow = 1,       ///< one row: activations stay in registers as far as they can, and no edge waits for operands
   kHalfTileRows = 8, ///< no variant of its own: up to so many rows fill half of a row tile
   kTileRows = 16,    ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
-  kMaxRows = limits::rowsPerPass, ///< many rows, from 17 on: more than one row tile. A wide tile of attention is of
-                                  ///< such a pass
-  kUnitEnd, ///< no size: the variant of a product's function that ends a unit of a pass of many rows
+  kMaxRows = limits::readRows, ///< many rows, from 17 on: more than one row tile. A wide tile of attention is of such
+                               ///< a pass
+  kUnitEnd,                    ///< no size: the variant of a product's function that ends a unit of a pass of many rows
 };
 static_assert(kHalfTileRows * 2 == kTileRows);
 

@@ -261,6 +261,16 @@ template <int Slots> struct PlainCalls {
                     ///< CallAsk
   int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallAsk
 };
+/// Where passes may have more than kMaxRows rows. Such a pass runs in pieces: first the rows of calls that are not
+/// read, then the others.
+template <int Slots> struct PassPieces {
+  int unread, unreadDone; ///< rows of calls that are not read, of a pass that runs in pieces; those of them whose piece
+                          ///< was opened. Of another pass 0
+  int readLeft;           ///< rows of the piece that is to follow these; 0: none
+  unsigned flags;         ///< of the last piece
+  int from, to;           ///< unread rows of this piece
+  int firstUnread[Slots]; ///< number of the slot's first row among these; -1: its call is read
+};
 /// Of kernels in which rows may be a tree.
 struct MovedRows {
   int moved; ///< since the last pass, kept rows moved

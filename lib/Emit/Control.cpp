@@ -425,6 +425,7 @@ private:
               "tick.");
     const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
+    piece();
     const auto loop = w.scope("for (;; afterPass = true)", "tick");
     {
       const auto rest = w.scope("if (afterPass)");
@@ -442,6 +443,14 @@ private:
     w.comment("A tick without rows: no other CTA hears of it.");
   }
 
+  /// A pass of more rows than the models' code takes at once runs in pieces.
+  void piece() {
+    if (module.param("rows_per_pass") <= shape::kMaxRows)
+      return;
+    w.line("if (afterPass && nextPiece(c)) // of the same pass");
+    w.line("  return;");
+  }
+
   /// The same with several models: each pass of the list ends one call of the function, and the next call goes on
   /// after it.
   void ticksOfSeveral() {
@@ -451,6 +460,7 @@ private:
               "tick.");
     const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
+    piece();
     w.line("if (afterPass)");
     w.line("  countPass(c);");
     const bool loops = layout.loops();

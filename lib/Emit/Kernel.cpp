@@ -106,7 +106,7 @@ static void emitMember(CodeWriter &w, const std::string &signature, const std::s
 /// What the resident loop of device/Resident.cuh calls of a model.
 static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const plan::ModelPlan &planned = plan.models[names.number];
-  const bool many = plan.rowsPerPass > shape::kTileRows;
+  const bool many = plan.rowsAtOnce > shape::kTileRows;
   w.line();
   w.comment("What the resident loop (Resident.cuh) takes of this model.");
   auto s = w.record("struct Model");
@@ -172,7 +172,7 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
     starts.push_back(of.outside("Model::start(p);"));
   }
   w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
-  w.line("static constexpr bool many = {}, words = {}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
+  w.line("static constexpr bool many = {}, words = {}, stamps = {}, asks = {};", plan.rowsAtOnce > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");

@@ -105,7 +105,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");
-  j["rows_per_pass"] = plan.rowsPerPass;
+  j["rows_per_pass"] = plan.rowsAtOnce;
   j["call_tokens"] = layout.callWords;
   if (layout.several()) { // passes that a tick has at most
     const ir::Operation &tick = *module.all(Op::Tick).front();
@@ -127,7 +127,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
       lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
     j["reducing"] = {
         {"ask_bytes",
-         layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks, plan.results()) : 0},
+         layout.asks ? shape::askBytes(plan.rowsAtOnce, module.param("slots"), layout.asks, plan.results()) : 0},
         {"words", layout.askWords},
         {"look_bytes", lookBytes}};
   }

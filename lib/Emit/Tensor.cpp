@@ -81,7 +81,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
       w.line("  dropGuess<Rows>(shared.stream(), chunksAheadOf(shared.pass.guess), shared.pass.products.lent, "
              "shared.pass.products.lentBefore);");
     }
-    if (plan.rowsPerPass > shape::kTileRows) {
+    if (plan.rowsAtOnce > shape::kTileRows) {
       w.line("{}if (Rows > kTileRows) // what the producer copies before it knows that", several() ? "else " : "");
       w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);",
              chunksAhead(segment));

@@ -51,7 +51,7 @@ void TensorEmitter::emitPool() {
   }
   if (cap > 0)
     w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
-  w.line("static constexpr int rows = {};", plan.rowsPerPass);
+  w.line("static constexpr int rows = {};", plan.rowsAtOnce);
   if (planned.trees)
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
   if (planned.pathPlaces) {
@@ -134,7 +134,7 @@ void TensorEmitter::emitPlaces() {
   w.line("struct Edges {{ static constexpr int best = {}; }};", planned.results[0].edge);
   if (planned.reducing.any) {
     const std::string ofResult =
-        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
+        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsAtOnce, plan.ctas)) : "";
     w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
     w.line("using Kept = KeptLogits<{}, {}{}>; // that asks look at",
@@ -163,7 +163,7 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
   {
     auto record = w.record("struct Facts");
     w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
-    w.line("static constexpr int rowsPerPass = {};", plan.rowsPerPass);
+    w.line("static constexpr int rowsPerPass = {};", plan.rowsAtOnce);
     emitModelFacts(w, module);
     if (plan.reduces())
       w.line("static constexpr int asks = 1; // calls have other reducers than argmax");

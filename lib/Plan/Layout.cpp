@@ -35,7 +35,7 @@ public:
           return;
         const shape::Attention attention = shapeOf(op);
         ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
-        ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
+        ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsAtOnce), ofOneRow});
       });
     if (!planScratch(ofOneRow, ofAllRows))
       return;
@@ -105,19 +105,19 @@ private:
     planned.records.wideEnd = place(false, true);
     place(true, true);
     planned.records.rowBytes = offset;
-    planned.records.setBytes = planned.records.rowBytes * plan.rowsPerPass;
+    planned.records.setBytes = planned.records.rowBytes * plan.rowsAtOnce;
     planned.records.workspaceBytes = 2 * planned.records.setBytes;
   }
 
   /// What crosses in tagged words and counters, after the words of a pass.
   void placeTagged(ModelPlan &planned, const Operation &model) {
     planned.bestOffset = plan.taggedBytes;
-    const int64_t lines = plan.rowsPerPass * planned.results.size();
+    const int64_t lines = plan.rowsAtOnce * planned.results.size();
     planned.attention.offset = planned.bestOffset + roundUp(bestBytes(lines, plan.ctas), 256);
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
-      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
+      planned.reducing.lookBytes = lookBytes(plan.rowsAtOnce * plan.results(), model.get<attr::vocab>(),
                                              planned.reducing.numberBytes, plan.ctas) +
                                    plan.kept.bytes;
     }
@@ -126,7 +126,7 @@ private:
         return;
       const shape::Attention attention = shapeOf(op);
       planned.attention.units =
-          std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
+          std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsAtOnce, plan.ctas));
       planned.attention.unitBytes = std::max<int64_t>(planned.attention.unitBytes, attention.unitBytes());
     });
     plan.taggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
@@ -151,7 +151,7 @@ private:
   /// positions make.
   void planWideAttention(ModelPlan &planned, const Operation &model) {
     ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
+      if (op.op != Op::Attention || plan.rowsAtOnce <= kTileRows || !plan.knobs.wide)
         return;
       const shape::WideAttention wide = {shapeOf(op)};
       const int64_t room = plan.shared.scratchBytes + plan.ring.wideLentStages * plan.ring.stageBytes;
@@ -162,7 +162,7 @@ private:
       const int64_t rounds =
           pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
       planned.wideAttention.units =
-          std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
+          std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsAtOnce * rounds);
       planned.wideAttention.offset = plan.taggedBytes;
       planned.wideAttention.unitBytes = wide.unitBytes();
       plan.taggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
@@ -200,7 +200,7 @@ private:
         return false;
     }
     plan.ring.lentRows = kTileRows;
-    return plan.rowsPerPass <= kTileRows || planWide();
+    return plan.rowsAtOnce <= kTileRows || planWide();
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the
@@ -212,7 +212,7 @@ private:
     const int64_t most = std::max(plan.ring.lentStages, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2)) *
                          plan.ring.stageBytes;
     plan.wideRows = kRowStep;
-    while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
+    while (plan.wideRows < plan.rowsAtOnce && plan.wideRows < plan.profile.wideRows)
       plan.wideRows *= 2;
     while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.shared.scratchBytes + most + spare)
       plan.wideRows /= 2;
@@ -276,7 +276,7 @@ private:
       const Operation *cause = module.find(Op::Param, control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       diags.report(Diag::PlanRoom, cause ? cause->loc : SourceLoc(), plan.profile.name, plan.profile.sharedBytes,
                    beside + 2 * plan.ring.stageBytes, control, module.param("slots"), module.all(Op::Gauge).size(),
-                   plan.shared.scratchBytes, plan.rowsPerPass, 2 * plan.ring.stageBytes,
+                   plan.shared.scratchBytes, plan.rowsAtOnce, 2 * plan.ring.stageBytes,
                    control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       return false;
     }
@@ -298,7 +298,7 @@ int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)
     places = std::max(places, m.pathPlaces);
-  return trees() ? pathsBegin() + pathBytes(rowsPerPass, places) : shape::passBytes(rowsPerPass);
+  return trees() ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
 }
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {

@@ -280,7 +280,7 @@ private:
                 layerCount ? Place::Layer : Place::First};
     planned.buffers[phase.to.buffer].edge = phase.edge;
     planned.buffers[phase.to.buffer].several = true;
-    planned.buffers[phase.to.buffer].windows = plan.rowsPerPass > kTileRows;
+    planned.buffers[phase.to.buffer].windows = plan.rowsAtOnce > kTileRows;
     return phase;
   }
 
@@ -314,7 +314,7 @@ private:
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op) || !checkRotations(op))
         return false;
       phase.name = planned.matrices[phase.matrix].name;
-      const bool wide = plan.rowsPerPass > kTileRows, makes = makesOperand(op);
+      const bool wide = plan.rowsAtOnce > kTileRows, makes = makesOperand(op);
       if (makes || (wide && !onlyMultiplied(takenBy(op)))) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
@@ -532,7 +532,7 @@ private:
            m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
     m.bytes = matrixBytes(m.groups, m.blocks, m.group);
-    if (plan.rowsPerPass > kTileRows)
+    if (plan.rowsAtOnce > kTileRows)
       planUnits(m);
     phase.matrix = planned.matrices.size();
     planned.matrices.push_back(std::move(m));
@@ -636,6 +636,7 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
     return std::nullopt;
   }
   plan.rowsPerPass = module.param("rows_per_pass");
+  plan.rowsAtOnce = std::min<int64_t>(plan.rowsPerPass, kMaxRows);
   plan.ctas = knobs.ctas ? knobs.ctas : profile.smCount;
   plan.edges.push_back({"tick plan", {}, Edge::Tagged});
   plan.models.resize(models.size());

@@ -98,7 +98,7 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
 
 static void printBuffersAndPhases(std::string &out, const Plan &plan, const ModelPlan &planned) {
   out +=
-      fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
+      fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsAtOnce);
   for (const Buffer &b : planned.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, word(b.dtype), b.instances, b.columns, b.offset,
                        b.several ? ", of more than one row" : "");
@@ -122,8 +122,10 @@ std::string print(const Plan &plan) {
   const bool spared = llvm::any_of(plan.models, [](const ModelPlan &planned) {
     return llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
   });
-  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas,
-                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass);
+  const bool inPieces = plan.rowsPerPass > plan.rowsAtOnce;
+  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
+                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass,
+                     inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "
       "bytes, shared {} bytes, order {}\n",

@@ -94,13 +94,14 @@ int64_t controlRoom(const ir::Module &module) {
       (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
           bytesOf<device::PlainCalls>(slots);
   const int64_t params = sizesOf[models - 1].params;
-  return roundUp(params + numbers + seatBytes(models) + tables, 128) - params;
+  const int64_t pieces = module.param("rows_per_pass") > kMaxRows ? bytesOf<device::PassPieces>(slots) : 0;
+  return roundUp(params + numbers + seatBytes(models) + tables + pieces, 128) - params;
 }
 
 int64_t otherSharedBytes(const Plan &plan) {
   const SizesOfModels &one = sizesOf[0];
   const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0,
-                draws = sizeof(device::PassDraws<1>) + (plan.rowsPerPass * plan.results() - 1) * sizeof(abi::RowDraw);
+                draws = sizeof(device::PassDraws<1>) + (plan.rowsAtOnce * plan.results() - 1) * sizeof(abi::RowDraw);
   const int64_t words = one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
   return sizesOf[models - 1].params + roundUp(words, 128) + trees +
          (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + (plan.reduces() ? roundUp(draws, 128) : 0);

@@ -65,7 +65,7 @@ private:
       }
       if (pairs > m.tiles() * kPairsOfTile)
         return fail(fmt::format("`{}` has more rows than its tiles", m.name), m.loc);
-      if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
+      if ((m.unitParts != 0) != (plan.rowsAtOnce > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
           (m.unitParts != 0 && m.unitParts != 1 && m.unitParts != kParts) || m.firstUnitCta >= plan.ctas)
         return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
     }
@@ -78,7 +78,7 @@ private:
       int64_t begin, bytes, alignment;
       std::string what;
     };
-    const int64_t maxima = bestBytes(plan.rowsPerPass * planned.results.size(), plan.ctas);
+    const int64_t maxima = bestBytes(plan.rowsAtOnce * planned.results.size(), plan.ctas);
     std::vector<Range> ranges = {
         {planned.bestOffset, maxima, 16, "the logits' maxima"},
         {planned.reducing.drawnOffset, planned.reducing.any ? maxima : 0, 16, "the maxima of draws"},

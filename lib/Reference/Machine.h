@@ -4,6 +4,7 @@
 
 #include "Program.h"
 #include "Tensor.h"
+#include "megalith/Limits.h"
 #include "megalith/Reference/Executor.h"
 #include "megalith/Reference/Reduce.h"
 #include "megalith/Requests/HostEvents.h"
@@ -31,6 +32,12 @@ struct FedRow {
   int32_t token;
   int32_t parent; ///< place
   int32_t position, visible;
+};
+
+/// What is left of a pass while calls are served.
+struct PassRoom {
+  int64_t rows, readRows = limits::readRows; ///< of all calls, and of those that are read
+  bool blocked = false;                      ///< a call waits for pages
 };
 
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
@@ -207,7 +214,9 @@ private:
   void runPass(int pool, int64_t loop);
   std::vector<Running *> waitingFor(int pool, int64_t loop) const;
   int64_t unpromised(int pool) const;
-  void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
+  void takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken);
+  bool isRead(const Running &r, int pool) const;
+  std::vector<std::pair<int32_t, int64_t>> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
   void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of, const TracePass *given);
@@ -218,7 +227,7 @@ private:
   static std::optional<FaultSignal> readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
   PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
-  void runRows(int pool, const std::map<int32_t, int64_t> &taken);
+  void runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &taken);
   const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 
   /// Of two requests that wait, the one that comes first.

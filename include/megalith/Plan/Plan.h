@@ -282,7 +282,8 @@ struct Plan {
   DeviceProfile profile;
   Knobs knobs;
   int64_t ctas;
-  int64_t rowsPerPass;
+  int64_t rowsPerPass;  ///< of a pass; of a larger one than the next number they run in pieces
+  int64_t rowsAtOnce;   ///< that the models' code takes
   int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   Ring ring;
   SharedMemory shared;

@@ -130,6 +130,17 @@ TEST(PipelineCalls, CallTooLarge) {
       << c.messages;
 }
 
+TEST(PipelineCalls, CallTooLargeToBeRead) {
+  // A call that is not read may fill a pass.
+  Check c = check({{"[kv.target.len:-1], chunk=8", "[-200:-1]"}}, {{"rows_per_pass", "2048"}});
+  EXPECT_EQ(c.messages.find("call-too-large"), std::string::npos) << c.messages;
+  c = check({{"[last] + draft, kv=draft", "tokens[-130:], kv=draft"}}, {{"rows_per_pass", "2048"}});
+  EXPECT_NE(c.messages.find("this call can feed 130 rows, but a call that is read has 128 at most; feed fewer "
+                            "[call-too-large]"),
+            std::string::npos)
+      << c.messages;
+}
+
 TEST(PipelineCalls, CallUnbounded) {
   Check c = check({{", chunk=8", ""}});
   EXPECT_FALSE(c.pipeline);
