@@ -13,7 +13,7 @@
 
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
-#include "megalith/Asks.cuh"
+#include "megalith/LogitsQueries.cuh"
 
 namespace megalith::device {
 
@@ -64,7 +64,7 @@ template <class Config> __device__ constexpr bool hasSeveralPasses() { return ab
 /// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
 struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
-                      Perhaps<(asksOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
+                      Perhaps<(queriesOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
                       ControlNumbersOf<abi::kModels>,
                       SlotTables<ConfigType::slots>,
                       CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
@@ -77,7 +77,7 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
   /// A tick's list has several passes: of several models, or because calls stand in loops.
   static constexpr bool several = hasSeveralPasses<Config>();
   static constexpr bool reserves = Pools::reserves;             ///< some pool does
-  static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
+  static constexpr bool queries = queriesOf<Config>() > 0;      ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>();             ///< of some pool
   static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);

@@ -337,8 +337,8 @@ template <class Control> __device__ __forceinline__ void traceRows(Control &c, u
 #pragma unroll 1
   for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
     const int row = i / rowWords, word = i % rowWords;
-    if constexpr (Control::asks) {
-      constexpr int reduced = AskMemory<typename Control::Config>::reducedWords;
+    if constexpr (Control::queries) {
+      constexpr int reduced = QueryMemory<typename Control::Config>::reducedWords;
       if (word >= wordsOfRow && word < wordsOfRow + reduced) {
         out[i] = loadWord(c.params().reduced + row * reduced + word - wordsOfRow);
         continue;
@@ -350,8 +350,8 @@ template <class Control> __device__ __forceinline__ void traceRows(Control &c, u
 
 template <class Control> __device__ __forceinline__ int wordsOfTracedRow(Control &c) {
   int words = int(sizeof(Row) / 4) + (c.params().kvHash ? 1 : 0);
-  if constexpr (Control::asks)
-    words += AskMemory<typename Control::Config>::reducedWords;
+  if constexpr (Control::queries)
+    words += QueryMemory<typename Control::Config>::reducedWords;
   return words;
 }
 
@@ -373,7 +373,7 @@ template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, 
 
 /// Of several passes: appends the record of the pass that has run. Warp 0.
 template <class Control> __device__ __noinline__ void tracePass(Control &c) {
-  if constexpr (Control::asks)
+  if constexpr (Control::queries)
     for (int s = 0; s < Control::Config::slots; ++s)
       if (c.request[s] >= 0 && c.taken[s] > 0 && c.plain[s])
         tracePlain(c, s);
@@ -482,8 +482,8 @@ template <class Control> __device__ __forceinline__ void countPass(Control &c) {
     __syncwarp();
   }
   // Stages change what was traced: what a slot's next call asks for, and drafts of the host that are put into the rows.
-  if constexpr (Control::asks || abi::kModels > 1)
-    if (p.oracle || (Control::asks && p.trace))
+  if constexpr (Control::queries || abi::kModels > 1)
+    if (p.oracle || (Control::queries && p.trace))
       consumerSync();
 }
 

@@ -27,7 +27,7 @@
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
-#include "megalith/Asks.cuh"
+#include "megalith/LogitsQueries.cuh"
 #include "megalith/ControlTrees.cuh"
 #include "megalith/Control.cuh"
 #include "megalith/Binders.cuh"

@@ -21,7 +21,7 @@ enum PassFlag : u32 {
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
-  kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
+  kQueries = 256, ///< some row is asked for more than its best token. The head runs then
 };
 /// And of several models the pass's, and the one of which the pass after it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
@@ -130,7 +130,7 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
     pass.wide = own.wide;
   }
   pass.numRows = (int)(plan.x >> kPassRowsShift);
-  pass.wantLogits = plan.x & (kRunsHead | kAsks);
+  pass.wantLogits = plan.x & (kRunsHead | kQueries);
   pass.wide.passes += pass.numRows > kTileRows;
   pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits != 0;
   pass.tick = (int)plan.y;
@@ -163,9 +163,9 @@ enum class ReducerKind : int {
 };
 
 /// How many reducers a call has at most, where some call asks for more than the best token of each row; else 0.
-template <class Config> __device__ constexpr int asksOf() {
-  if constexpr (requires { Config::asks; })
-    return Config::asks;
+template <class Config> __device__ constexpr int queriesOf() {
+  if constexpr (requires { Config::queries; })
+    return Config::queries;
   else
     return 0;
 }

@@ -85,8 +85,8 @@ template <class Control> struct TurnOf : Binders {
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {
     const bool plain = c.plain[slot] != 0;
-    const auto rows = plain ? CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
-                            : AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const auto rows = plain ? CallQuery::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
+                            : QueryMemory<Config>::ofSlot(p, slot).queries[Which::index].rowsOf(c.taken[slot]);
     const int first = c.rowBegin[slot] + rows.first;
     if constexpr (Which::reducer == ReducerKind::ArgMax)
       return Results{c.pass->rows + first, rows.count()};
@@ -94,14 +94,14 @@ template <class Control> struct TurnOf : Binders {
       return Reduced<typename Which::Value>{reinterpret_cast<const u32 *>(&c.pass->rows[first].result),
                                             int(sizeof(Row) / 4), rows.count(), true};
     else
-      return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
-                                            AskMemory<Config>::reducedWords, rows.count()};
+      return Reduced<typename Which::Value>{p.reduced + first * QueryMemory<Config>::reducedWords + 1 + Which::place,
+                                            QueryMemory<Config>::reducedWords, rows.count()};
   }
   /// The same where it gave several for each row, of at most `Rows` rows: a table at `words`, whose rows may be
   /// shorter.
   template <class Which, int Rows> __device__ auto results(int *words) {
     using T = typename Which::Value;
-    using Memory = AskMemory<Config>;
+    using Memory = QueryMemory<Config>;
     if (c.plain[slot]) {
       const auto tokens = results<Which>();
 #pragma unroll 1
@@ -109,7 +109,7 @@ template <class Control> struct TurnOf : Binders {
         storeRow<Rows, Which::count, T>(words, i, Slice<Reduced<T>>{tokens, i, 1}, 0);
       return tableAt<Rows, Which::count, T>(words, tokens.size());
     }
-    const auto rows = Memory::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const auto rows = Memory::ofSlot(p, slot).queries[Which::index].rowsOf(c.taken[slot]);
     const unsigned *from = p.reduced + (c.rowBegin[slot] + rows.first) * Memory::reducedWords + 1 + Which::place;
 #pragma unroll 1
     for (int i = 0; i < rows.count(); ++i, from += Memory::reducedWords) {
@@ -444,25 +444,26 @@ template <class Control> struct TurnOf : Binders {
     return fedRows(asView(sequence), SeesAlike{{}, visible}, line);
   }
   /// Asks the next pass to feed `sequence`, or what onTree() and seeing() make of one. The slot then waits at this call
-  /// site. `asked`: Asks of the rows' logits.
-  template <class Call, class View, class... Asked> __device__ void issue(const View &sequence, const Asked &...asked) {
-    issueRows<Call>(asView(sequence), RowBefore(), 0, asked...);
+  /// site. `queries`: of the rows' logits.
+  template <class Call, class View, class... Queries>
+  __device__ void issue(const View &sequence, const Queries &...queries) {
+    issueRows<Call>(asView(sequence), RowBefore(), 0, queries...);
   }
-  template <class Call, class View, class Hangs, class... Asked>
-  __device__ void issue(const FedRows<View, Hangs> &rows, const Asked &...asked) {
-    issueRows<Call>(rows.view, rows.hangs, rows.line, asked...);
+  template <class Call, class View, class Hangs, class... Queries>
+  __device__ void issue(const FedRows<View, Hangs> &rows, const Queries &...queries) {
+    issueRows<Call>(rows.view, rows.hangs, rows.line, queries...);
   }
   /// Whether it was given a number of rows that the call need not have.
-  template <class Asked> __device__ static constexpr bool mayReadTooMany() {
-    return requires(const Asked &asked) { asked.view; } || fieldsOfAsk<typename Asked::Reducer>() != 0;
+  template <class Query> __device__ static constexpr bool mayReadTooMany() {
+    return requires(const Query &query) { query.view; } || fieldsOfQuery<typename Query::Reducer>() != 0;
   }
-  template <class Config, class Asked> __device__ bool readsTooMany(const Asked &, int slot, int rows) const {
-    if constexpr (mayReadTooMany<Asked>())
-      return AskMemory<Config>::ofSlot(p, slot).asks[Asked::Reducer::index].readsTooMany(rows);
+  template <class Config, class Query> __device__ bool readsTooMany(const Query &, int slot, int rows) const {
+    if constexpr (mayReadTooMany<Query>())
+      return QueryMemory<Config>::ofSlot(p, slot).queries[Query::Reducer::index].readsTooMany(rows);
     return false;
   }
-  template <class Call, class View, class Hangs, class... Asked>
-  __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Asked &...asked) {
+  template <class Call, class View, class Hangs, class... Queries>
+  __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Queries &...queries) {
     using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
     constexpr int atHand = PoolState<Pool>::atHand;
     auto &pool = poolOf<Pool>();
@@ -505,24 +506,25 @@ template <class Control> struct TurnOf : Binders {
         badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
       }
     }
-    if constexpr (Control::asks) {
-      const bool plain = sizeof...(Asked) <= 1 && (asked.isPlain() && ...);
+    if constexpr (Control::queries) {
+      const bool plain = sizeof...(Queries) <= 1 && (queries.isPlain() && ...);
       if (!plain)
-        (asked.template store<Config>(p, slot), ...);
-      if constexpr (!Call::chunk && (mayReadTooMany<Asked>() || ...)) {
+        (queries.template store<Config>(p, slot), ...);
+      if constexpr (!Call::chunk && (mayReadTooMany<Queries>() || ...)) {
         __syncwarp();
-        if (!badCode && (readsTooMany<Config>(asked, slot, size) || ...)) {
+        if (!badCode && (readsTooMany<Config>(queries, slot, size) || ...)) {
           badRow = -1;
           badCode = kIndexRange;
         }
       }
       if (laneId() == 0) {
         if (!plain)
-          AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
+          QueryMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Queries));
         c.plain[slot] = plain;
         c.plainFirst[slot] = c.plainLast[slot] = 0;
         if (plain)
-          ((c.plain[slot] = 1 + asked.words, c.plainFirst[slot] = asked.first, c.plainLast[slot] = asked.last), ...);
+          ((c.plain[slot] = 1 + queries.words, c.plainFirst[slot] = queries.first, c.plainLast[slot] = queries.last),
+           ...);
       }
     }
     __syncwarp();

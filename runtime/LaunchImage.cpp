@@ -231,9 +231,9 @@ void LaunchImage::addReducing() {
     add(MEMBER(settings), entries() * sizeof(abi::Settings), LaunchBuffer::Unwritten);
   else
     addImage(MEMBER(settings), settings, LaunchBuffer::Const);
-  if (!manifest->reducing.askBytes)
+  if (!manifest->reducing.queryBytes)
     return;
-  add(MEMBER(asks), manifest->reducing.askBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(queries), manifest->reducing.queryBytes, LaunchBuffer::Unwritten);
   add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
   add(MEMBER(looks), manifest->reducing.lookBytes, LaunchBuffer::Unwritten);
 }

@@ -124,9 +124,9 @@ private:
     } else {
       poolConstants(layout.pools.front(), 0);
     }
-    if (layout.asks) {
-      constant("asks", layout.asks, "reducers of a call");
-      constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
+    if (layout.queries) {
+      constant("queries", layout.queries, "reducers of a call");
+      constant("queryWords", layout.queryWords, "that they give for a row, in LaunchParams::reduced");
       if (layout.results > 1)
         constant("results", layout.results, "of a model, that calls read");
       keptFields();
@@ -301,25 +301,25 @@ private:
         w.line("static constexpr int loop = {};{}", site.loop, site.loop < 0 ? " // none" : "");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
-      for (const CallAsk &ask : site.asks) {
+      for (const CallQuery &query : site.queries) {
         // Of another result than the logits, the best token is a draw at temperature 0.
-        const Reducer reducer = ir::reducerOf(*ask.op).id;
-        const bool draws = reducer == Reducer::ArgMax && !ask.isBest();
-        const auto of = w.record("struct " + ask.name);
+        const Reducer reducer = ir::reducerOf(*query.op).id;
+        const bool draws = reducer == Reducer::ArgMax && !query.isBest();
+        const auto of = w.record("struct " + query.name);
         w.line("static constexpr ReducerKind reducer = ReducerKind::{};",
-               draws ? "Sample" : ir::reducerOf(*ask.op).enumName.str());
-        w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", ask.index, ask.place, ask.words,
-               static_cast<int>(ask.op->get<attr::part>()));
-        if (ask.result > 0)
-          w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::result>());
-        if (const int64_t fields = fieldsOf(*ask.op))
+               draws ? "Sample" : ir::reducerOf(*query.op).enumName.str());
+        w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", query.index, query.place,
+               query.words, static_cast<int>(query.op->get<attr::part>()));
+        if (query.result > 0)
+          w.line("static constexpr int result = {}; // {}", query.result, query.op->get<attr::result>());
+        if (const int64_t fields = fieldsOf(*query.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
-        w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
+        w.line("using Value = {};", ir::reducedType(*query.op, 1).elem == Scalar::F32 ? "float" : "int");
       }
     }
   }
 
-  /// CallAsk::fields.
+  /// CallQuery::fields.
   int64_t fieldsOf(const Operation &reduce) const {
     const std::vector<const Operation *> fields = ir::keptFields(module);
     const auto number = [&](const std::string &name) -> int64_t {

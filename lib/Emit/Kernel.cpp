@@ -130,16 +130,17 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     const auto words = [](const char *of) {
       return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::{})", of);
     };
-    emitMember(w, "bool settle()",
-               fmt::format("return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, "
-                           "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
-                           keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
+    emitMember(
+        w, "bool settle()",
+        fmt::format("return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, "
+                    "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
+                    keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
     emitMember(
         w, "void reduceDraws()",
         fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
                     words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
-    emitMember(w, "void finishAsks()",
-               fmt::format("if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, "
+    emitMember(w, "void finishQueries()",
+               fmt::format("if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, "
                            "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
                            keptRowsExpr(plan, "sharedOfCta().params")));
   }
@@ -172,7 +173,7 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
     starts.push_back(of.outside("Model::start(p);"));
   }
   w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
-  w.line("static constexpr bool many = {}, words = {}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
+  w.line("static constexpr bool many = {}, words = {}, stamps = {}, queries = {};", plan.rowsPerPass > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");

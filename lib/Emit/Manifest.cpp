@@ -118,18 +118,18 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   }
   if (layout.pools[0].trees)
     j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
-  bool settings = layout.asks > 0;
+  bool settings = layout.queries > 0;
   ir::walk(module.root.region(),
            [&](const ir::Operation &op) { settings |= op.op == Op::Sampling || op.op == Op::Uniform; });
   if (settings) {
     int64_t lookBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
       lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
-    j["reducing"] = {
-        {"ask_bytes",
-         layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks, plan.results()) : 0},
-        {"words", layout.askWords},
-        {"look_bytes", lookBytes}};
+    j["reducing"] = {{"query_bytes", layout.queries ? shape::queryBytes(plan.rowsPerPass, module.param("slots"),
+                                                                        layout.queries, plan.results())
+                                                    : 0},
+                     {"words", layout.queryWords},
+                     {"look_bytes", lookBytes}};
   }
   if (ir::readsHost(module))
     j["host"] = true;

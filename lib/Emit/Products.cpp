@@ -381,7 +381,7 @@ void TensorEmitter::emitBest(const plan::Phase &phase) {
   w.line("publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "own" : "best",
          taggedExpr(phase, "best"));
   if (planned.reducing.any) {
-    w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks");
+    w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeQueries");
     w.line("if (shared.draws.draws)");
     w.line("  publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "ownDrawn" : "drawn",
            taggedExpr(phase, "drawn"));

@@ -137,7 +137,7 @@ void TensorEmitter::emitPlaces() {
         planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
     w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}{}>; // that asks look at",
+    w.line("using Kept = KeptLogits<{}, {}{}>; // that queries look at",
            planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
            plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
   } else {
@@ -166,7 +166,7 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("static constexpr int rowsPerPass = {};", plan.rowsPerPass);
     emitModelFacts(w, module);
     if (plan.reduces())
-      w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
+      w.line("static constexpr int queries = 1; // calls have other reducers than argmax");
     if (plan.results() > 1)
       w.line("static constexpr int results = {}; // of a model, that calls read", plan.results());
     if (plan.trees())

@@ -29,8 +29,8 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
-  static constexpr int asks = 1; // reducers of a call
-  static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr int queries = 1; // reducers of a call
+  static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -143,7 +143,7 @@ static __device__ void verifyIssue(Turn &t) {
 #line 73 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
-  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 148 "adaptive_speculative.control.cu"
 } // verifyIssue
 

@@ -1035,7 +1035,7 @@ struct Kernel {
   using Ring = WeightRing;
   using Stream = ::Stream;
   using Models = ModelList<Model>; // by their numbers
-  static constexpr bool many = true, words = true, stamps = false, asks = false;
+  static constexpr bool many = true, words = true, stamps = false, queries = false;
   static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }

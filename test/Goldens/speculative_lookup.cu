@@ -28,8 +28,8 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
-  static constexpr int asks = 1; // reducers of a call
-  static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr int queries = 1; // reducers of a call
+  static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -133,7 +133,7 @@ static __device__ void verifyIssue(Turn &t) {
 #line 53 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
-  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 138 "speculative_lookup.control.cu"
 } // verifyIssue
 
@@ -265,7 +265,7 @@ struct Facts {
   static constexpr int vocab[] = {260};
   static constexpr int pages[] = {512};
   static constexpr int pageTokens[] = {128};
-  static constexpr int asks = 1; // calls have other reducers than argmax
+  static constexpr int queries = 1; // calls have other reducers than argmax
 };
 
 // Shared memory of a CTA.
@@ -388,7 +388,7 @@ struct Head {
 // counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
 struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
-using Kept = KeptLogits<unsigned short, 260>; // that asks look at
+using Kept = KeptLogits<unsigned short, 260>; // that queries look at
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85550592;
   static constexpr long long attention = 85944576;
@@ -925,7 +925,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   }
   if constexpr (Rows != kUnitEnd) {
     publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
-    consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks
+    consumerSync(); // a CTA without a group of the matrix has met no barrier since takeQueries
     if (shared.draws.draws)
       publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));
   }
@@ -945,7 +945,7 @@ __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer)
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
-  takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);
+  takeQueries(shared.grid, Edges::best, shared.pass, shared.draws);
   if (Rows > kOneRow) {
     targetHeadHeadOperand<Rows>();
     if (Rows > kTileRows)
@@ -993,9 +993,9 @@ struct Model {
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
   __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
-  __device__ __forceinline__ static void finishAsks() { if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
+  __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
@@ -1112,7 +1112,7 @@ struct Kernel {
   using Ring = WeightRing;
   using Stream = ::Stream;
   using Models = ModelList<Model>; // by their numbers
-  static constexpr bool many = true, words = true, stamps = false, asks = true;
+  static constexpr bool many = true, words = true, stamps = false, queries = true;
   static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }
