@@ -157,8 +157,8 @@ struct alignas(16) RowDraw {
   unsigned key[2];   ///< of the random words, with the two below
   int position;
   unsigned purpose;
-  int kept;    ///< queries look at the row's logits, or a field keeps them: n > 0: they stand in line n - 1 of
-               ///< LaunchParams::looks; n < 0: in line n, which the request keeps. 0: nobody wants them
+  int kept;    ///< queries read the row's logits, or a field keeps them: n > 0: they stand in line n - 1 of
+               ///< LaunchParams::selection; n < 0: in line n, which the request keeps. 0: nobody wants them
   int guesses; ///< 1: it is drawn for a query of the row. It is what the query wants if it belongs to the query's S
 };
 
@@ -177,7 +177,7 @@ struct alignas(16) RowQuery {
   int part;  ///< of top_k: 0 the tokens, 1 their probabilities. Of a draw 1: the next query is of the row that is taken
              ///< away
   int guessed; ///< 1: the row's draw is one for this query
-  int line;    ///< of LaunchParams::looks, where its logits stand; below 0: of rows that a request keeps
+  int line;    ///< of LaunchParams::selection, where its logits stand; below 0: of rows that a request keeps
 };
 
 /// At the beginning of LaunchParams::queries. The RowDraws of all rows of a pass follow, for each result of a model
@@ -352,8 +352,8 @@ template <int Models> struct LaunchParamsOf {
   const Settings *settings; ///< [requests]
   char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
   unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
-  char *looks;       ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
-                     ///< sums of looks at them
+  char *selection;   ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
+                     ///< sums of selection rounds
   int *scratch;      ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
   char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch

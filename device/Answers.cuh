@@ -1,24 +1,24 @@
-//===- Answers.cuh - what logits queries give, once their sets are known ----===//
+//===- Answers.cuh - what logits queries give, once their sets are known --===//
 //
-// Looks.cuh finds the set S of each query. The CTAs then add up what is asked for, or list the keys that come first,
-// each in its slice; and one warp of CTA 0 puts an answer together.
+// Selection.cuh finds the set S of each query. The CTAs then add up what is asked for, or list the keys that come
+// first, each in its slice; and one warp of CTA 0 puts an answer together.
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Looks.cuh"
+#include "megalith/Selection.cuh"
 
 namespace megalith::device {
 
 /// Settles queries: all CTAs together.
-template <class Kept> struct Answers : Looks<Kept> {
-  using Base = Looks<Kept>;
+template <class Kept> struct Answers : Selection<Kept> {
+  using Base = Selection<Kept>;
   using Base::grid, Base::queries, Base::keys, Base::lists, Base::edge, Base::count, Base::tableOf, Base::clearTable;
   using Base::inSet, Base::isGreedy, Base::isList, Base::everyLogit, Base::addUp, Base::loadSum;
-  using Base::kTotal, Base::kDepths, Base::kOfToken, Base::load, Base::begin, Base::advance, Base::look;
+  using Base::kTotal, Base::kDepths, Base::kOfToken, Base::load, Base::begin, Base::advance, Base::runRound;
 
   __device__ void sum(int i, u64 *table) const {
     const QueryState &s = queries[i];
-    if (s.look == LookFor::Done)
+    if (s.goal == SelectionGoal::Done)
       return;
     const bool leaves = takesAway(s);
     if (isList(s.query) && !leaves)
@@ -57,7 +57,7 @@ template <class Kept> struct Answers : Looks<Kept> {
   /// p, which stand in the list of the query after it.
   __device__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
     const QueryState &s = queries[i], &other = queries[i + 1];
-    if (s.look == LookFor::Done) // a NaN
+    if (s.goal == SelectionGoal::Done) // a NaN
       return;
     const u64 total = loadSum(table, kTotal), totalOfOther = loadSum(tableOfOther, kTotal);
     listBy(s, listOf(i, blockIdx.x), [&](int token, float logit) {
@@ -121,7 +121,7 @@ template <class Kept> struct Answers : Looks<Kept> {
     if (Kept::ofRequests && s.query.at < 0) // of the row that another query takes away
       return;
     u32 *const out = grid.params->reduced + s.query.at;
-    const bool sums = s.look != LookFor::Done;
+    const bool sums = s.goal != SelectionGoal::Done;
     const u64 total = sums ? loadSum(table, kTotal) : 0, depths = sums ? loadSum(table, kDepths) : 0,
               ofToken = sums ? loadSum(table, kOfToken) : 0;
     const auto answer = [&](int r, u32 word) {
@@ -165,8 +165,8 @@ template <class Kept> struct Answers : Looks<Kept> {
   /// left.
   __device__ __noinline__ void finishList(const QueryState &s, int i, u64 total, u32 *out) const {
     constexpr int each = 8; // lists of a lane
-    static_assert(each * 32 >= kLookBins, "there are no more CTAs");
-    const bool sums = s.look != LookFor::Done;
+    static_assert(each * 32 >= kSelectionBins, "there are no more CTAs");
+    const bool sums = s.goal != SelectionGoal::Done;
     u64 first[each];
     int next[each];
 #pragma unroll
@@ -224,39 +224,39 @@ template <class Kept> struct Answers : Looks<Kept> {
     return sampling::probability(sampling::weight(sampling::scaled(logit, s.query.temperature), s.most), total);
   }
 
-  /// All CTAs. Returns the number of the look that found the sums; negative when the kernel stops.
+  /// All CTAs. Returns the number of the round that found the sums; negative when the kernel stops.
   __device__ int settle(const abi::RowQuery *from, const Words4 *bests, const Words4 *drawn) const {
     clearTable(0);
 #pragma unroll 1
     for (int i = warpId(); i < count; i += kConsumerWarps)
       load(i, from + i);
-    int number = 0;
+    int round = 0;
 #pragma unroll 1
-    for (;; ++number) {
+    for (;; ++round) {
       // At first all logits are there, and the CTAs' best ones.
       if (!gridEdge(grid, edge))
         return -1;
 #pragma unroll 1
       for (int i = warpId(); i < count; i += kConsumerWarps)
-        if (number == 0)
+        if (round == 0)
           begin(i, bests, drawn);
         else
-          advance(i, tableOf(number - 1, i));
+          advance(i, tableOf(round - 1, i));
       consumerSync();
       bool known = true;
 #pragma unroll 1
       for (int i = 0; i < count; ++i)
-        known = known && queries[i].look >= LookFor::Sums;
+        known = known && queries[i].goal >= SelectionGoal::Sums;
       if (known)
         break;
-      clearTable(number + 1);
+      clearTable(round + 1);
 #pragma unroll 1
       for (int i = 0; i < count; ++i)
-        look(i, tableOf(number, i));
+        runRound(i, tableOf(round, i));
     }
 #pragma unroll 1
     for (int i = 0; i < count; ++i)
-      sum(i, tableOf(number, i));
+      sum(i, tableOf(round, i));
     if constexpr (Kept::ofRequests) {
       bool rests = false;
       for (int i = 0; i < count; ++i)
@@ -267,23 +267,24 @@ template <class Kept> struct Answers : Looks<Kept> {
 #pragma unroll 1
         for (int i = 0; i < count; ++i)
           if (takesAway(queries[i]))
-            listOfRest(i, tableOf(number, i), tableOf(number, i + 1));
+            listOfRest(i, tableOf(round, i), tableOf(round, i + 1));
       }
     }
-    return number;
+    return round;
   }
   /// The answers, when all CTAs have found their sums.
-  __device__ void finishAll(int look) const {
+  __device__ void finishAll(int round) const {
 #pragma unroll 1
     for (int i = warpId(); i < count; i += kConsumerWarps)
-      finish(i, tableOf(look, i));
+      finish(i, tableOf(round, i));
   }
 };
 
 /// `Lines`: rows of a pass, of all results.
 template <int Lines, class Kept>
 __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
-  static_assert(kQueriesAtOnce * sizeof(QueryState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
+  static_assert(kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins + 8 * kConsumerWarps <=
+                kSelectionScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
   u64 *const tables = reinterpret_cast<u64 *>(kept.base + Lines * Kept::rowBytes);
   assumeGlobal(tables);
@@ -291,9 +292,9 @@ __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Ke
           kept,
           reinterpret_cast<QueryState *>(at),
           reinterpret_cast<u32 *>(at + kQueriesAtOnce * sizeof(QueryState)),
-          reinterpret_cast<u64 *>(at + kQueriesAtOnce * sizeof(QueryState) + 8 * kLookBins),
+          reinterpret_cast<u64 *>(at + kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins),
           tables,
-          tables + lookTableBytes() / 8,
+          tables + selectionTableBytes() / 8,
           edge,
           count};
 }
@@ -310,7 +311,7 @@ template <class Kept> __device__ __forceinline__ int queriesAtOnce(const abi::Ro
   return count;
 }
 
-/// Settles the queries of the pass. All consumers of all CTAs. What the last look found is left to finishQueries: the
+/// Settles the queries of the pass. All consumers of all CTAs. What the last round found is left to finishQueries: the
 /// end of the pass stands between. False when the kernel stops.
 template <int Rows, int Results, class Kept>
 __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<Rows, Results> &draws, Kept kept,
@@ -323,20 +324,20 @@ __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<
   for (int first = 0, count;; first += count) {
     count = queriesAtOnce<Kept>(rowQueriesOf<Rows * Results>(*grid.params) + first, queries - first);
     const auto answers = answersAt<Rows * Results>(grid, edge, kept, scratch, count);
-    const int look = answers.settle(rowQueriesOf<Rows * Results>(*grid.params) + first, bests, drawn);
-    if (look < 0)
+    const int round = answers.settle(rowQueriesOf<Rows * Results>(*grid.params) + first, bests, drawn);
+    if (round < 0)
       return false;
     if (first + count >= queries) {
       if (threadIdx.x == 0) {
         draws.left = first;
-        draws.look = look;
+        draws.round = round;
       }
       return true;
     }
     if (!gridEdge(grid, edge))
       return false;
     if (blockIdx.x == 0)
-      answers.finishAll(look);
+      answers.finishAll(round);
     if (!gridEdge(grid, edge)) // tables and lists have been read
       return false;
   }
@@ -349,7 +350,7 @@ __device__ __noinline__ void finishQueries(GridEdges &grid, int edge, const Pass
   assumeShared(&grid);
   assumeShared(&draws);
   assumeShared(scratch);
-  answersAt<Rows * Results>(grid, edge, kept, scratch, draws.queries - draws.left).finishAll(draws.look);
+  answersAt<Rows * Results>(grid, edge, kept, scratch, draws.queries - draws.left).finishAll(draws.round);
 }
 
 } // namespace megalith::device

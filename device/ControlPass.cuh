@@ -9,7 +9,7 @@ namespace megalith::device {
 
 /// A row that a field of a request keeps.
 struct KeptRow {
-  int line = 0; ///< of LaunchParams::looks, below 0; 0: there is none
+  int line = 0; ///< of LaunchParams::selection, below 0; 0: there is none
   int best = 0; ///< token
 };
 template <class Control> __device__ __forceinline__ KeptRow keptRow(Control &c, int slot, int field, int row) {

@@ -1,4 +1,4 @@
-//===- LogitsQueries.cuh - what stages query of the logits of rows ----------===//
+//===- LogitsQueries.cuh - what stages query of the logits of rows --------===//
 //
 // Control's half of Reducers.cuh. A stage's call says what it asks for; the answers of the pass stand in
 // LaunchParams::reduced when its code goes on.

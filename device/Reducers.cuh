@@ -5,7 +5,7 @@
 //   draws   a token drawn from all tokens is the best of z / T + gumbel. Each CTA keeps the best of its own logits
 //           while it makes them, beside the best logit, and CTA 0 takes the best of all (Results.cuh).
 //   queries what needs sums over the row, or a part of it that is found by them. The head keeps the row's logits, and
-//           looks at them give the answers (Looks.cuh, Answers.cuh).
+//           selection rounds give the answers (Selection.cuh, Answers.cuh).
 //
 // The arithmetic is that of Sampling.h.
 //===----------------------------------------------------------------------===//
@@ -116,7 +116,7 @@ template <class Number, int Vocab, int KeptVocab = 0> struct KeptLogits {
 };
 
 /// A thread's two logits of a row, in columns `column`, which is even, and the next one. Logits from Kept::vocab on do
-/// not count. Draws the row's token among them, and keeps them where queries will look at them.
+/// not count. Draws the row's token among them, and keeps them where queries will read them.
 template <class Kept>
 __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &draw, Best &best, int row, int column,
                                           Floats<2> logits) {

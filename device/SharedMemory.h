@@ -117,7 +117,7 @@ template <int Rows, int Results = 1> struct PassDraws {
   int queries;                                   ///< their number
   int draws;                                     ///< some row draws at a temperature above 0
   int left;                                      ///< the first of the queries that CTA 0 finishes
-  int look;                                      ///< number of the look that found their sums
+  int round;                                     ///< number of the round that found their sums
   alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model
 };
 

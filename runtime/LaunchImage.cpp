@@ -235,7 +235,7 @@ void LaunchImage::addReducing() {
     return;
   add(MEMBER(queries), manifest->reducing.queryBytes, LaunchBuffer::Unwritten);
   add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
-  add(MEMBER(looks), manifest->reducing.lookBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(selection), manifest->reducing.selectionBytes, LaunchBuffer::Unwritten);
 }
 
 void LaunchImage::addResults() {

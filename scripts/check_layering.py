@@ -70,7 +70,7 @@ ALLOWED = {
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
 CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.

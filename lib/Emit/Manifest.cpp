@@ -122,14 +122,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   ir::walk(module.root.region(),
            [&](const ir::Operation &op) { settings |= op.op == Op::Sampling || op.op == Op::Uniform; });
   if (settings) {
-    int64_t lookBytes = 0; // passes of all models use the same memory
+    int64_t selectionBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
-      lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
+      selectionBytes = std::max(selectionBytes, planned.reducing.selectionBytes);
     j["reducing"] = {{"query_bytes", layout.queries ? shape::queryBytes(plan.rowsPerPass, module.param("slots"),
                                                                         layout.queries, plan.results())
                                                     : 0},
                      {"words", layout.queryWords},
-                     {"look_bytes", lookBytes}};
+                     {"selection_bytes", selectionBytes}};
   }
   if (ir::readsHost(module))
     j["host"] = true;

@@ -137,7 +137,7 @@ void TensorEmitter::emitPlaces() {
         planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
     w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}{}>; // that queries look at",
+    w.line("using Kept = KeptLogits<{}, {}{}>; // that queries read",
            planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
            plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
   } else {

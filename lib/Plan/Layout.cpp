@@ -117,9 +117,9 @@ private:
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
-      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
-                                             planned.reducing.numberBytes, plan.ctas) +
-                                   plan.kept.bytes;
+      planned.reducing.selectionBytes = selectionBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
+                                                       planned.reducing.numberBytes, plan.ctas) +
+                                        plan.kept.bytes;
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
@@ -189,7 +189,7 @@ private:
     });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
     if (plan.reduces())
-      ofOne = std::max<int64_t>(ofOne, kLookScratchBytes);
+      ofOne = std::max<int64_t>(ofOne, kSelectionScratchBytes);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.shared.scratchBytes = ofOne;
     if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))

@@ -109,8 +109,9 @@ private:
     planned.reducing.any = true;
     if (planned.segments.size() < 2)
       return unsupported(*first, "a model without a head of its own");
-    if (plan.ctas > kLookBins)
-      return unsupported(*first, fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kLookBins));
+    if (plan.ctas > kSelectionBins)
+      return unsupported(*first,
+                         fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kSelectionBins));
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::ArgMax)
         return;

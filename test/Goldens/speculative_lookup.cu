@@ -388,7 +388,7 @@ struct Head {
 // counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
 struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
-using Kept = KeptLogits<unsigned short, 260>; // that queries look at
+using Kept = KeptLogits<unsigned short, 260>; // that queries read
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85550592;
   static constexpr long long attention = 85944576;
@@ -867,7 +867,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  const Kept kept{p.looks};
+  const Kept kept{p.selection};
   Best own[bestsOf(Rows)], ownDrawn[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
     assumeLocal(best), assumeLocal(drawn);

@@ -207,10 +207,10 @@ struct AttentionSums {
 
 /// What a head does for reducers beside argmax (device/Reducers.cuh).
 struct Reducing {
-  bool any = false;        ///< calls have some; else the rest means nothing
-  int64_t numberBytes = 0; ///< of a logit that is kept
-  int64_t drawnOffset = 0; ///< in the tagged words: what the CTAs draw
-  int64_t lookBytes = 0;   ///< memory of kept logits and of sums over them
+  bool any = false;           ///< calls have some; else the rest means nothing
+  int64_t numberBytes = 0;    ///< of a logit that is kept
+  int64_t drawnOffset = 0;    ///< in the tagged words: what the CTAs draw
+  int64_t selectionBytes = 0; ///< memory of kept logits and of sums over them
 };
 
 /// Rows of logits that requests keep: `q: logits[n]`. They stand in front of those that a pass keeps.

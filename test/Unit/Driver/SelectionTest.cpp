@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRows = 24, kVocab = 1003;
 
-const char *const looksKernel = R"(#include "megalith/Device.cuh"
+const char *const selectionKernel = R"(#include "megalith/Device.cuh"
 namespace abi = megalith::abi;
 using namespace megalith::device;
 constexpr int kRows = 24, kVocab = 1003;
@@ -30,7 +30,7 @@ struct Shared {
   GridEdges grid;
   u32 stopped;
   PassDraws<kRows> draws;
-  alignas(16) float scratch[kLookScratchBytes / 4];
+  alignas(16) float scratch[kSelectionScratchBytes / 4];
   u64 keys[2][kConsumerWarps];
 };
 template <class Number> __device__ void reduce(const abi::LaunchParams &p, const float *logits, int rows) {
@@ -53,7 +53,7 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
   consumerSync();
   takeQueries(shared.grid, 0, pass, shared.draws);
   consumerSync();
-  const KeptLogits<Number, kVocab> kept{p.looks};
+  const KeptLogits<Number, kVocab> kept{p.selection};
   Words4 *const bests = reinterpret_cast<Words4 *>(p.tagged), *const drawn = bests + kRows * gridDim.x;
   for (int row = 0; row < rows; ++row) {
     Best best, draw;
@@ -130,7 +130,7 @@ float toBf16(float v) {
   return std::bit_cast<float>(bits & 0xffff0000u);
 }
 
-struct LooksTest : testing::Test {
+struct SelectionTest : testing::Test {
   void *library = nullptr;
   using Kernel = void (*)(abi::LaunchParams, const float *, int);
   Kernel rounded = nullptr, whole = nullptr;
@@ -140,7 +140,8 @@ struct LooksTest : testing::Test {
   void SetUp() override {
     SourceFiles sources;
     Diagnostics diags{sources};
-    const auto compiled = driver::assembleHostText(looksKernel, "looks.cu", {.checked = true, .arch = 900}, diags);
+    const auto compiled =
+        driver::assembleHostText(selectionKernel, "selection.cu", {.checked = true, .arch = 900}, diags);
     ASSERT_TRUE(compiled) << diags.render();
     library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
@@ -236,7 +237,8 @@ struct LooksTest : testing::Test {
     bind(executor.host());
     abi::LaunchParams p = {};
     p.queries = executor.allocate("queries", memory.size(), cpu::Initial::Image, memory.data());
-    p.looks = executor.allocate("looks", shape::lookBytes(kRows, kVocab, round ? 2 : 4, ctas), cpu::Initial::Unwritten);
+    p.selection = executor.allocate("selection", shape::selectionBytes(kRows, kVocab, round ? 2 : 4, ctas),
+                                    cpu::Initial::Unwritten);
     p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
     p.tagged = executor.allocate("tagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
     p.sync = reinterpret_cast<unsigned *>(executor.allocate("sync", abi::kSyncWords * 4, cpu::Initial::Zero));
@@ -272,15 +274,15 @@ struct LooksTest : testing::Test {
   }
 };
 
-TEST_F(LooksTest, OneRowOfBf16) {
+TEST_F(SelectionTest, OneRowOfBf16) {
   for (int seed = 0; seed < 20; ++seed)
     check(true, 1, 1 + seed % 4, 2, seed);
 }
-TEST_F(LooksTest, OneRowOfF32) {
+TEST_F(SelectionTest, OneRowOfF32) {
   for (int seed = 100; seed < 100 + 20; ++seed)
     check(false, 1, 1 + seed % 4, 2, seed);
 }
-TEST_F(LooksTest, SeveralRows) {
+TEST_F(SelectionTest, SeveralRows) {
   for (int seed = 200; seed < 204; ++seed) {
     check(true, 7, 3, 1, seed);
     check(false, kRows, 2, 3, seed); // more queries than are settled together
