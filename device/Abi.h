@@ -101,7 +101,7 @@ struct Stats {
   long long ticks, passes, rows;
   long long traceWords;     ///< words written to the trace ring
   long long traceDropped;   ///< records that did not fit
-  long long unfinished;     ///< the next launch goes on. kRenews: with `tagged` and `sync` as before the first one
+  long long unfinished;     ///< the next launch goes on. kRenews: with `flagged` and `sync` as before the first one
   unsigned long long begin; ///< of the run: nanoseconds, when control started it
 };
 
@@ -119,7 +119,7 @@ struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
   unsigned arrivals;    ///< of all CTAs at the ends of passes
-  unsigned renewPasses; ///< a launch ends after so many, so that no number that words are tagged with comes again;
+  unsigned renewPasses; ///< a launch ends after so many, so that no number that words have as their tag comes again;
                         ///< 0: never
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
@@ -356,7 +356,7 @@ template <int Models> struct LaunchParamsOf {
                      ///< sums of selection rounds
   int *scratch;      ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
-  char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
+  char *flagged;  ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
   // results and observation

@@ -184,9 +184,9 @@ template <class Kept> struct Selection {
 #pragma unroll
       for (int k = 0; k < each; ++k)
         if (cta + k * 32 < (int)gridDim.x) {
-          mine[k] = loadTagged(bests + first + cta + k * 32);
+          mine[k] = loadFlagged(bests + first + cta + k * 32);
           if (drawn)
-            other[k] = loadTagged(drawn + first + cta + k * 32);
+            other[k] = loadFlagged(drawn + first + cta + k * 32);
         }
 #pragma unroll
       for (int k = 0; k < each; ++k) {

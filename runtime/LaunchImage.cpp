@@ -38,7 +38,7 @@ std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
     buffers.push_back({MODEL_MEMBER(i, kCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
     buffers.push_back({MODEL_MEMBER(i, vCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
   }
-  buffers.push_back({MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero});
+  buffers.push_back({MEMBER(flagged), static_cast<size_t>(m.flaggedBytes), LaunchBuffer::Zero});
   return buffers;
 }
 

@@ -101,7 +101,7 @@ static Manifest read(const JsonView &j) {
                   count(*reducing, "selection_bytes")};
   m.scratchBytes = count(j, "scratch_bytes");
   m.workspaceOnes = j.at("workspace_ones").boolean();
-  m.taggedBytes = count(j, "tagged_bytes");
+  m.flaggedBytes = count(j, "flagged_bytes");
   m.models = readModels(j.at("models"));
   j.at("edges").list([&](const JsonView &e) { m.edges.push_back({e.at("name").string(), e.at("place").string()}); });
   const JsonView control = j.at("control");

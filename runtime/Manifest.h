@@ -60,7 +60,7 @@ struct Manifest {
   };
   std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
-  int64_t slots, rowsPerPass, callTokens, scratchBytes, taggedBytes;
+  int64_t slots, rowsPerPass, callTokens, scratchBytes, flaggedBytes;
   int64_t tickPasses = 0; ///< of a tick at most, where each has a record of its own in the trace; else 0
   int64_t draftLines = 0; ///< logits of drafts that may come to be kept; 0: they stand where they are kept
   /// What takes the requests' settings, or their random numbers.

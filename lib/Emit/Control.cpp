@@ -85,7 +85,7 @@ private:
     if (const int64_t most = mostVocab(module); most != model->get<attr::vocab>())
       constant("dumpedWords", most, "of a line of LaunchParams::logits: another model has more tokens");
     if (const int64_t places = earlierRows(module, pool->name)) {
-      constant("paths", shape::pathsBegin(), "in the tagged words");
+      constant("paths", shape::pathsBegin(), "in the flagged words");
       constant("pathPlaces", places, "rows of earlier calls of a run");
     }
   }

@@ -114,7 +114,7 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
   w.line("using Pool = {};", names.kv());
   w.line("static constexpr bool head = {};", planned.segments.size() > 1);
   w.line("static constexpr int bestEdge = Edges::best;");
-  w.line("static constexpr long long best = Tagged::best;");
+  w.line("static constexpr long long best = Flagged::best;");
   emitMember(w, "void start(const abi::LaunchParams &p)",
              fmt::format("startStream(sharedOfCta().sync, k{}Steps, {}.stream, {});", names.segments[0].role,
                          names.params(), names.number));
@@ -128,7 +128,7 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
   w.line("static constexpr bool reduces = {};", planned.reducing.any);
   if (planned.reducing.any) {
     const auto words = [](const char *of) {
-      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::{})", of);
+      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::{})", of);
     };
     emitMember(
         w, "bool settle()",

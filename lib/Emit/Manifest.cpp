@@ -135,7 +135,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     j["host"] = true;
   j["scratch_bytes"] = shape::kConsumerWarps * layout.scratchWords * 4;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
-  j["tagged_bytes"] = plan.taggedBytes;
+  j["flagged_bytes"] = plan.flaggedBytes;
   j["models"] = ordered_json::array();
   for (size_t i = 0; i < plan.models.size(); ++i)
     j["models"].push_back(modelJson(module, plan, i, place));

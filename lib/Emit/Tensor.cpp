@@ -109,7 +109,7 @@ std::string TensorEmitter::storeExpr(const plan::Place &place) const {
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
-  return "Images{p.tagged, pass.numRows}." + names.rows(planned, place);
+  return "Images{p.flagged, pass.numRows}." + names.rows(planned, place);
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {

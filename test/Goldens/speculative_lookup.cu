@@ -384,10 +384,10 @@ struct Head {
 };
 } // namespace matrices
 
-// Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
+// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and a
 // counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
-struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
+struct Flagged { static constexpr long long best = 4352, drawn = 274688; };
 using Kept = KeptLogits<unsigned short, 260>; // that queries read
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85550592;
@@ -400,21 +400,21 @@ static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::s
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
 
-// Operands of products in passes of more than 16 rows, in the tagged words.
-struct TaggedWords {
-  char *tagged;
+// Operands of products in passes of more than 16 rows, in the flagged words.
+struct FlaggedWords {
+  char *flagged;
   int numRows; // of the pass
 
   template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {
-    return OperandImage<Columns, Stream>(tagged + at + instance, numRows);
+    return OperandImage<Columns, Stream>(flagged + at + instance, numRows);
   }
 };
-struct Images : TaggedWords {
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85551360, instance * 65536ll); }
-  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85945344, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86339328, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86733312, instance * 393216ll); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(89092864, instance * 65536ll); }
+struct Images : FlaggedWords {
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return FlaggedWords::image<256>(85551360, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return FlaggedWords::image<256>(85945344, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return FlaggedWords::image<256>(86339328, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return FlaggedWords::image<704>(86733312, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(89092864, instance * 65536ll); }
 };
 
 namespace phases {
@@ -460,7 +460,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
 #line 225 "target.tensors.cu"
     }
   });
@@ -589,7 +589,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
-    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
 #line 354 "target.tensors.cu"
   }
   else {
@@ -597,7 +597,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
       const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};
-      return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
+      return rowsOrImage(b.attention(layer), Images{p.flagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
@@ -666,7 +666,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
 #line 431 "target.tensors.cu"
     }
   });
@@ -687,7 +687,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
 #line 51 "pipelines/models/llama.yaml"
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
-    forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
+    forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
 #line 452 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
@@ -779,13 +779,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.flagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.flagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.flagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
       return false;
   } // layer
   return true;
@@ -851,7 +851,7 @@ __device__ __noinline__ void targetHeadHeadOperand() {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
+      forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
 #line 616 "target.tensors.cu"
     }
   });
@@ -924,10 +924,10 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     streamProduct<true>(operand, finish, epilogue);
   }
   if constexpr (Rows != kUnitEnd) {
-    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.flagged + Flagged::best));
     consumerSync(); // a CTA without a group of the matrix has met no barrier since takeQueries
     if (shared.draws.draws)
-      publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));
+      publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.flagged + Flagged::drawn));
   }
 } // targetHeadHead
 
@@ -935,7 +935,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.flagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -989,12 +989,12 @@ struct Model {
   using Pool = pools::Target;
   static constexpr bool head = true;
   static constexpr int bestEdge = Edges::best;
-  static constexpr long long best = Tagged::best;
+  static constexpr long long best = Flagged::best;
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
-  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn)); }
   __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }

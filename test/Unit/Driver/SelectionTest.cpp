@@ -54,7 +54,7 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
   takeQueries(shared.grid, 0, pass, shared.draws);
   consumerSync();
   const KeptLogits<Number, kVocab> kept{p.selection};
-  Words4 *const bests = reinterpret_cast<Words4 *>(p.tagged), *const drawn = bests + kRows * gridDim.x;
+  Words4 *const bests = reinterpret_cast<Words4 *>(p.flagged), *const drawn = bests + kRows * gridDim.x;
   for (int row = 0; row < rows; ++row) {
     Best best, draw;
     for (int c = 2 * (int)(threadIdx.x * gridDim.x + blockIdx.x); c < kVocab; c += 2 * (int)gridDim.x * kConsumerThreads) {
@@ -76,7 +76,7 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
       Best b;
       for (u64 key : shared.keys[threadIdx.x])
         b.take(key);
-      storeTagged((threadIdx.x ? drawn : bests) + row * gridDim.x + blockIdx.x,
+      storeFlagged((threadIdx.x ? drawn : bests) + row * gridDim.x + blockIdx.x,
                   {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
     }
     consumerSync();
@@ -240,7 +240,7 @@ struct SelectionTest : testing::Test {
     p.selection = executor.allocate("selection", shape::selectionBytes(kRows, kVocab, round ? 2 : 4, ctas),
                                     cpu::Initial::Unwritten);
     p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
-    p.tagged = executor.allocate("tagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
+    p.flagged = executor.allocate("flagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
     p.sync = reinterpret_cast<unsigned *>(executor.allocate("sync", abi::kSyncWords * 4, cpu::Initial::Zero));
     p.stop =
         reinterpret_cast<abi::StopRecord *>(executor.allocate("stop", sizeof(abi::StopRecord), cpu::Initial::Zero));
