@@ -100,7 +100,7 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       continue;
     }
     // Nobody overtakes a request that waits for pages.
-    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToPromise(t.r) <= pool.unpromised; })) {
+    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToReserve(t.r) <= pool.unreserved; })) {
       if (laneId() == 0)
         c.refused = 1;
       break;

@@ -77,7 +77,7 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
-  int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
+  int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
   bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
@@ -97,13 +97,13 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       continue;
     }
     if (Pool::reserves) {
-      // Promised pages are there. Beyond its promise no call takes a page after a call that waits for pages.
-      const int beyond = max(0, needs - pool.promiseLeft(s));
-      if (beyond > 0 && (blocked || beyond > unpromised)) {
+      // Reserved pages are there. Beyond its reservation no call takes a page after a call that waits for pages.
+      const int beyond = max(0, needs - pool.reservationLeft(s));
+      if (beyond > 0 && (blocked || beyond > unreserved)) {
         blocked = true;
         continue;
       }
-      unpromised -= beyond;
+      unreserved -= beyond;
     }
     c.taken[s] = takes;
     c.newPages[s] = needs;
@@ -113,7 +113,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     ++served;
   }
   if (Pool::reserves)
-    pool.unpromised = unpromised;
+    pool.unreserved = unreserved;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
@@ -177,7 +177,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     rows += wanted;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
-    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
+    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.reservationLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);

@@ -193,16 +193,16 @@ template <class Control> __device__ void reclaim(Control &c) {
   }
 }
 
-/// Counts the free pages that nobody was promised. Warp 0.
-template <class Control, class Pool> __device__ void countUnpromised(Control &c, Pool &pool) {
+/// Counts the free pages that are not reserved. Warp 0.
+template <class Control, class Pool> __device__ void countUnreserved(Control &c, Pool &pool) {
   using Config = typename Control::Config;
-  int promised = 0;
+  int reserved = 0;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    promised += c.request[s] >= 0 ? pool.promiseLeft(s) : 0;
-  promised = warpTotal(promised);
+    reserved += c.request[s] >= 0 ? pool.reservationLeft(s) : 0;
+  reserved = warpTotal(reserved);
   if (laneId() == 0) {
-    pool.unpromised = pool.freePages - promised;
+    pool.unreserved = pool.freePages - reserved;
     c.refused = 0;
   }
   __syncwarp();
@@ -246,7 +246,7 @@ template <class Control> __device__ void beginTick(Control &c) {
     __syncwarp(); // all lanes have read of the pass what the end of a launch changes
     c.pools.each([&](auto &pool) {
       if (pool.reserves)
-        countUnpromised(c, pool);
+        countUnreserved(c, pool);
     });
     if (laneId() == 0) {
       c.pools.each([](auto &pool) { pool.takeSnapshot(); });

@@ -271,7 +271,7 @@ struct MovedRows {
 template <int Slots> struct PoolTables {
   int freePages;       ///< on the stack
   int live, pressure;  ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
-  int unpromised;      ///< free pages that no request in a slot was promised
+  int unreserved;      ///< free pages that no request in a slot has reserved
   int held[Slots];     ///< pages of each slot, those that it gave back among them
   int lastPage[Slots]; ///< the last page of each slot: in shared memory, where the table is not
   int callStart[Slots][tokensAtHand(Slots)]; ///< the first of the slot's fed tokens, see fedToken
@@ -279,8 +279,8 @@ template <int Slots> struct PoolTables {
   int known[Slots];                          ///< leading positions of the KV that were fed the request's own tokens
 };
 /// Of a pool that reserves pages.
-template <int Slots> struct Promises {
-  int promised[Slots]; ///< pages that admission reserved, those that are held included
+template <int Slots> struct Reservations {
+  int reserved[Slots]; ///< pages that admission reserved, those that are held included
 };
 /// Where all layers have a window.
 template <int Slots> struct FirstPages {

@@ -655,8 +655,8 @@ private:
           if constexpr (requires { pool.runRows; })
             pool.runRows[seat] = 0;
           if (pool.reserves) {
-            pool.promised[seat] = pool.pagesToPromise(r);
-            pool.unpromised -= pool.promised[seat];
+            pool.reserved[seat] = pool.pagesToReserve(r);
+            pool.unreserved -= pool.reserved[seat];
           }
         });
         r.slot = seat;
