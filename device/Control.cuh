@@ -218,11 +218,11 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
     r.callCount = numbers.words[1];
     r.priority = numbers.words[2];
   }
-  /// Ends a turn. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not as it
-  /// should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's warp
-  /// calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
-  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
-                                      int line = 0) {
+  /// Ends an activation. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not
+  /// as it should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's
+  /// warp calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
+  __device__ __noinline__ int endActivation(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
+                                            int line = 0) {
     const int most = max(0, r.numTokens - 1);
     const bool isOwn = pools.all([&](const auto &pool) {
       const int len = pool.kvOf(r).len, own = slot < 0 ? len : min(len, pool.known[slot]);

@@ -347,7 +347,7 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
 }
 
 /// Notes that the model has run on the call's rows. The stage's code after the call follows.
-template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
+template <class Pool, class Control> __device__ void completeCall(ActivationOf<Control> &t) {
   auto &r = t.r;
   if (Control::loops ? r.served != 1 : !r.served)
     return;
@@ -386,7 +386,7 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   if (__any_sync(~0u, nan))
     t.fail(kNumeric);
 }
-template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
+template <class Control> __device__ void completeCall(ActivationOf<Control> &t) {
   completeCall<typename Control::FirstPool>(t);
 }
 

@@ -1,7 +1,7 @@
 //===- ControlTick.cuh - begin and end of a tick, the trace ----------------===//
 #pragma once
 
-#include "megalith/Turn.cuh"
+#include "megalith/Activation.cuh"
 #include "megalith/Live.cuh"
 #include "megalith/HostTick.cuh"
 
@@ -282,7 +282,7 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
 #pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
     if (c.request[s] >= 0) {
-      TurnOf<Control> t(c, c.request[s], s);
+      ActivationOf<Control> t(c, c.request[s], s);
       parts(t);
     }
 }

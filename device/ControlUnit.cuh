@@ -31,7 +31,7 @@
 #include "megalith/ControlTrees.cuh"
 #include "megalith/Control.cuh"
 #include "megalith/Binders.cuh"
-#include "megalith/Turn.cuh"
+#include "megalith/Activation.cuh"
 #include "megalith/HostSide.cuh"
 #include "megalith/Live.cuh"
 #include "megalith/HostTick.cuh"

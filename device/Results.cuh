@@ -112,8 +112,8 @@ __device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 t
 #pragma unroll
     for (int i = 0; i < batch; ++i)
       e[i] = {0, 0, tag - 1, 0};
-    // Each turn loads all that were not of this pass: to wait for one after the other would cost a trip to the L2 cache
-    // for each.
+    // Each iteration loads all that were not of this pass: to wait for one after the other would cost a trip to the L2
+    // cache for each.
 #pragma unroll 1
     for (u32 spin = 1;; ++spin) {
 #pragma unroll

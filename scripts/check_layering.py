@@ -68,7 +68,7 @@ ALLOWED = {
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
-CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
+CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "Activation", "HostSide",
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
 TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}

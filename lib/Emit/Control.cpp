@@ -32,7 +32,7 @@ public:
     calls();
     w.line("using Control = ControlState<Config, Request>;");
     w.line("static_assert(sizeof(Control) <= Config::controlRoom);");
-    w.line("using Turn = TurnOf<Control>;");
+    w.line("using Activation = ActivationOf<Control>;");
     const auto &parts = tick();
     w.line();
     {
@@ -284,7 +284,7 @@ private:
       return;
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
-      if (site.turns) {
+      if (site.atLoop) {
         w.comment(
             fmt::format("Where a request in stage {} stands in front of a round, or after the last one.", site.stage));
         const auto s = w.record("struct " + layout.names.sites.at(site.site));
@@ -347,7 +347,7 @@ private:
     shownLine = 0;
     const auto s = w.record("struct " + orderName(name));
     w.line("static constexpr int keys = {};", yield.operands.size());
-    const auto scope = w.scope("static __device__ void of(Turn &t, u32 *key)");
+    const auto scope = w.scope("static __device__ void of(Activation &t, u32 *key)");
     if (usesFields(keys))
       w.line("const Fields &r = t.r.fields;");
     statements(keys);
@@ -367,7 +367,7 @@ private:
     w.line();
     w.comment(text + ".");
     shownLine = 0;
-    const auto scope = w.scope("static __device__ void " + name + "(Turn &t)", name);
+    const auto scope = w.scope("static __device__ void " + name + "(Activation &t)", name);
     if (usesFields(body))
       w.line("Fields &r = t.r.fields;");
     statements(body);
@@ -505,11 +505,11 @@ private:
     if (i < last && parts[i].op == Op::Pass)
       ofPool = layout.poolArgument(parts[i++].name);
     if (complete && (i == last || !runsSlots(parts[i])))
-      w.line("everySlot(c, [&](Turn &t) {{ completeCall{}(t); }});", ofPool);
+      w.line("everySlot(c, [&](Activation &t) {{ completeCall{}(t); }});", ofPool);
     while (i < last) {
       if (!runsSlots(parts[i])) {
         const std::string &name = layout.names.parts[i];
-        w.line("admission{}(c, {}, [&](Turn &t) {{ stages::{}(t); }}{});",
+        w.line("admission{}(c, {}, [&](Activation &t) {{ stages::{}(t); }}{});",
                orderOf(parts[i].region()) ? "<stages::" + orderName(name) + ">" : "",
                layout.stateName(parts[i].get<attr::state>()), name,
                parts[i].has<attr::limit>() ? fmt::format(", {}", parts[i].get<attr::limit>()) : "");
@@ -517,7 +517,7 @@ private:
         ++i;
         continue;
       }
-      const auto scope = w.lambda("everySlot(c, [&](Turn &t)");
+      const auto scope = w.lambda("everySlot(c, [&](Activation &t)");
       if (complete)
         w.line("completeCall{}(t);", ofPool);
       complete = false;

@@ -61,11 +61,11 @@ ControlLayout::ControlLayout(const ir::Module &module)
     if (!end || end->op != Op::Enter || part.has<attr::loop>())
       continue;
     for (const int64_t number : {end->get<attr::inside>(), end->get<attr::outside>()}) {
-      CallSite &turn = sites.emplace_back();
-      turn.site = number;
-      turn.stage = part.get<attr::stage>();
-      turn.loc = end->loc;
-      turn.turns = true;
+      CallSite &site = sites.emplace_back();
+      site.site = number;
+      site.stage = part.get<attr::stage>();
+      site.loc = end->loc;
+      site.atLoop = true;
     }
   }
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {

@@ -47,8 +47,8 @@ struct CallSite {
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
-  int64_t loop = -1;  ///< of the tick, that it stands in
-  bool turns = false; ///< no call: where a slot stands in front of a round, or after the last one
+  int64_t loop = -1;   ///< of the tick, that it stands in
+  bool atLoop = false; ///< no call: where a slot stands in front of a round, or after the last one
   std::vector<CallQuery> queries = {};
 };
 
@@ -83,7 +83,7 @@ struct ControlLayout {
   /// Whether a tick's list has several passes: of several models, or because calls stand in loops.
   bool several() const { return pools.size() > 1 || loops(); }
   bool loops() const {
-    return llvm::any_of(sites, [](const CallSite &site) { return site.turns; });
+    return llvm::any_of(sites, [](const CallSite &site) { return site.atLoop; });
   }
   int64_t continuing() const; ///< pools in which drafts of a run continue
   int64_t trees() const;      ///< pools of which rows need not be a chain

@@ -73,12 +73,12 @@ struct Decode {
 } // namespace calls
 using Control = ControlState<Config, Request>;
 static_assert(sizeof(Control) <= Config::controlRoom);
-using Turn = TurnOf<Control>;
+using Activation = ActivationOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (autoregressive.yaml:25).
-static __device__ void admit(Turn &t) {
+static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
@@ -86,7 +86,7 @@ static __device__ void admit(Turn &t) {
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
-static __device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 33 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
@@ -96,7 +96,7 @@ static __device__ void prefillIssue(Turn &t) {
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
-static __device__ void decodeIssue(Turn &t) {
+static __device__ void decodeIssue(Activation &t) {
   // - next: argmax(target([last]))
 #line 39 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
@@ -106,7 +106,7 @@ static __device__ void decodeIssue(Turn &t) {
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), after its call.
-static __device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
@@ -114,7 +114,7 @@ static __device__ void prefillResume(Turn &t) {
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), after its call.
-static __device__ void decodeResume(Turn &t) {
+static __device__ void decodeResume(Activation &t) {
   // - appended: append(next)
 #line 40 "pipelines/autoregressive.yaml"
   const int appended = t.append(t.results());
@@ -134,7 +134,7 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
   for (;; afterPass = true) {
     if (afterPass) {
-      everySlot(c, [&](Turn &t) {
+      everySlot(c, [&](Activation &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
           stages::prefillResume(t);
@@ -146,8 +146,8 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
     beginTick(c);
     if (c.done)
       return;
-    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
-    everySlot(c, [&](Turn &t) {
+    admission(c, State::QUEUED, [&](Activation &t) { stages::admit(t); });
+    everySlot(c, [&](Activation &t) {
       if (t.in(State::PREFILL))
         stages::prefillIssue(t);
       if (t.in(State::DECODE))

@@ -92,12 +92,12 @@ struct Verify {
 } // namespace calls
 using Control = ControlState<Config, Request>;
 static_assert(sizeof(Control) <= Config::controlRoom);
-using Turn = TurnOf<Control>;
+using Activation = ActivationOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (speculative_lookup.yaml:33).
-static __device__ void admit(Turn &t) {
+static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
@@ -105,7 +105,7 @@ static __device__ void admit(Turn &t) {
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
-static __device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 41 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
@@ -115,7 +115,7 @@ static __device__ void prefillIssue(Turn &t) {
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
-static __device__ void propose(Turn &t) {
+static __device__ void propose(Activation &t) {
   Fields &r = t.r.fields;
   // - draft: ngram_lookup(tokens, width=min(block, budget - 1), ngram=ngram)
 #line 47 "pipelines/speculative_lookup.yaml"
@@ -127,7 +127,7 @@ static __device__ void propose(Turn &t) {
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
-static __device__ void verifyIssue(Turn &t) {
+static __device__ void verifyIssue(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
@@ -138,7 +138,7 @@ static __device__ void verifyIssue(Turn &t) {
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), after its call.
-static __device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
@@ -146,7 +146,7 @@ static __device__ void prefillResume(Turn &t) {
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), after its call.
-static __device__ void verifyResume(Turn &t) {
+static __device__ void verifyResume(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
@@ -165,7 +165,7 @@ static __device__ void verifyResume(Turn &t) {
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
-static __device__ void commit(Turn &t) {
+static __device__ void commit(Activation &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
 #line 60 "pipelines/speculative_lookup.yaml"
@@ -195,7 +195,7 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
   for (;; afterPass = true) {
     if (afterPass) {
-      everySlot(c, [&](Turn &t) {
+      everySlot(c, [&](Activation &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
           stages::prefillResume(t);
@@ -209,8 +209,8 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
     beginTick(c);
     if (c.done)
       return;
-    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
-    everySlot(c, [&](Turn &t) {
+    admission(c, State::QUEUED, [&](Activation &t) { stages::admit(t); });
+    everySlot(c, [&](Activation &t) {
       if (t.in(State::PREFILL))
         stages::prefillIssue(t);
       if (t.in(State::PROPOSE))

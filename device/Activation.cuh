@@ -1,7 +1,7 @@
-//===- Turn.cuh - a request's turn in a part: what stages can do -----------===//
+//===- Activation.cuh - a stage activation: what stages can do -------------===//
 //
-// A stage of the pipeline becomes a function of a turn. What it reads, stores, appends, keeps and calls is here; the
-// functions over ranges are in Binders.cuh.
+// A stage of the pipeline becomes a function of an activation. What it reads, stores, appends, keeps and calls is here;
+// the functions over ranges are in Binders.cuh.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -52,9 +52,9 @@ inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const 
   return stops ? from + __ffs(stops) : 0;
 }
 
-/// A request's turn in a part: what stages can do, to their own request only. The whole warp holds the turn, with the
-/// same values in every lane. After a fault the turn has no more effects, and ends in the fault state.
-template <class Control> struct TurnOf : Binders {
+/// A stage activation: what stages can do, to their own request only. The whole warp holds the activation, with the
+/// same values in every lane. After a fault the activation has no more effects, and ends in the fault state.
+template <class Control> struct ActivationOf : Binders {
   using Config = typename Control::Config;
   using Request = typename Control::Request;
   using FirstPool = typename Control::FirstPool; ///< what is not said otherwise is of it
@@ -65,7 +65,7 @@ template <class Control> struct TurnOf : Binders {
   const int number; ///< of the request
   const int slot;   ///< -1 during admission
 
-  __device__ TurnOf(Control &c, int number, int slot)
+  __device__ ActivationOf(Control &c, int number, int slot)
       : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
 
   // --- where the request stands
@@ -422,7 +422,7 @@ template <class Control> struct TurnOf : Binders {
   }
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
-  // --- how a turn ends
+  // --- how an activation ends
   /// What a call is fed, if these are no more tokens than `Most`.
   template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
@@ -564,14 +564,14 @@ template <class Control> struct TurnOf : Binders {
 
   /// Ends a stage: checks the request, then moves it.
   template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
-    fault = c.endTurn(r, slot, int(state), fault, numbers, line);
+    fault = c.endActivation(r, slot, int(state), fault, numbers, line);
     if constexpr (Control::continues)
       endRuns(*this);
     if (slot < 0 && !fault && Control::holdsSlot(int(state)))
       takeSlot();
   }
 
-  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code, numbers); }
+  __device__ void fail(int code) { c.endActivation(r, slot, Config::faultState, code, numbers); }
 
   template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
   /// Drafts of the host, from the next token on.
