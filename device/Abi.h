@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 
 namespace megalith::abi {
 
@@ -186,6 +186,13 @@ struct alignas(16) QueryHeader {
   int count; ///< queries of this pass
   int unused[3];
 };
+/// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
+/// tokens whose probability they ask for. `results`: of a model, that calls may ask for.
+constexpr int kCallQueryBytes = 64;
+constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results) {
+  return sizeof(QueryHeader) + rows * results * sizeof(RowDraw) + rows * queries * sizeof(RowQuery) +
+         slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
+}
 
 /// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not
 /// before this tick, nor before so many milliseconds of the run. In a live session both are 0.

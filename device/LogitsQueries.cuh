@@ -67,7 +67,7 @@ struct CallQuery {
   }
 };
 
-static_assert(sizeof(CallQuery) == kCallQueryBytes);
+static_assert(sizeof(CallQuery) == abi::kCallQueryBytes);
 
 /// The reducers of the call that a slot waits for.
 template <int Queries> struct alignas(16) CallQueries {

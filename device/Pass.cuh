@@ -159,7 +159,7 @@ __device__ __forceinline__ void openPass(Pass &pass, const abi::LaunchParams &p,
 /// The reducers of logits.
 enum class ReducerKind : int {
 #define REDUCER(Id, ...) Id,
-#include "megalith/Reducers.def"
+#include "megalith/Contract/Reducers.def"
 };
 
 /// How many reducers a call has at most, where some call asks for more than the best token of each row; else 0.

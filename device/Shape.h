@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 
 #ifdef __CUDACC__
 #define MEGALITH_SHAPE __device__ constexpr
@@ -75,13 +75,6 @@ MEGALITH_SHAPE long long selectionListBytes(long long ctas) { return kQueriesAtO
 /// Bytes of LaunchParams::selection.
 MEGALITH_SHAPE long long selectionBytes(long long rows, long long vocab, long long bytes, long long ctas) {
   return rows * keptRowBytes(vocab, bytes) + selectionTableBytes() + selectionListBytes(ctas);
-}
-/// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, with the tokens that they ask for.
-constexpr int kRowDrawBytes = 32, kRowQueryBytes = 64, kCallQueryBytes = 64;
-/// `results`: of a model, that calls may ask for.
-MEGALITH_SHAPE long long queryBytes(long long rows, long long slots, long long queries, long long results) {
-  return 16 + rows * results * kRowDrawBytes + rows * queries * kRowQueryBytes +
-         slots * (16 + queries * kCallQueryBytes) + slots * queries * rows * 4;
 }
 /// Bytes of a CTA's scratch for selection rounds.
 constexpr int kSelectionScratchBytes = 8192;

@@ -7,7 +7,7 @@
 
 #ifdef __CUDA_ARCH__
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Shape.h"
 #endif
 

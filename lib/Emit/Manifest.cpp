@@ -125,11 +125,11 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     int64_t selectionBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
       selectionBytes = std::max(selectionBytes, planned.reducing.selectionBytes);
-    j["reducing"] = {{"query_bytes", layout.queries ? shape::queryBytes(plan.rowsPerPass, module.param("slots"),
-                                                                        layout.queries, plan.results())
-                                                    : 0},
-                     {"words", layout.queryWords},
-                     {"selection_bytes", selectionBytes}};
+    j["reducing"] = {
+        {"query_bytes",
+         layout.queries ? abi::queryBytes(plan.rowsPerPass, module.param("slots"), layout.queries, plan.results()) : 0},
+        {"words", layout.queryWords},
+        {"selection_bytes", selectionBytes}};
   }
   if (ir::readsHost(module))
     j["host"] = true;

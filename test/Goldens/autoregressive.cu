@@ -317,8 +317,8 @@ struct Head {
 };
 } // namespace matrices
 
-// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and a
-// counter for each operand that passes of many rows have as an image.
+// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and
+// a counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
 struct Flagged { static constexpr long long best = 4352; };
 struct Counters {

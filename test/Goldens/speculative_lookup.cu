@@ -384,8 +384,8 @@ struct Head {
 };
 } // namespace matrices
 
-// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and a
-// counter for each operand that passes of many rows have as an image.
+// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and
+// a counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
 struct Flagged { static constexpr long long best = 4352, drawn = 274688; };
 using Kept = KeptLogits<unsigned short, 260>; // that queries read
@@ -993,9 +993,9 @@ struct Model {
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
   __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn)); }
-  __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
+  __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
