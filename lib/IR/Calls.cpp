@@ -1,6 +1,6 @@
 #include "megalith/IR/Calls.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/IR/Reducers.h"
-#include "megalith/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "Bench.h"
 #include "Measured.h"
 #include "Report.h"
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
