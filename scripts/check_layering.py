@@ -19,7 +19,7 @@ CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Samplin
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
-LIVE = "LiveSession.h"
+LIVE, LIMITS = "LiveSession.h", "Contract/Limits.h"
 # What C++, C and Python have in common: only binders include these.
 SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
 API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
@@ -60,7 +60,7 @@ ALLOWED = {
     "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
-    "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
+    "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, LIMITS, "Support", "Text", "Os"],
     # The Python module is one, too.
     "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
     "tools/acceptance": ["Reference", EXACT, SAMPLING],
