@@ -38,8 +38,6 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
   using Pool = typename PoolOfCall<Call, typename Activation::FirstPool>::Pool;
   constexpr int atHand = PoolState<Pool>::atHand;
   const int slot = t.slot;
-  auto &c = t.c;
-  auto &r = t.r;
   auto &pool = t.template poolOf<Pool>();
   if constexpr (PoolState<Pool>::trees)
     if (!t.fault)
@@ -57,7 +55,8 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
   int *fed = pool.fedTokens(slot) + before;
   const Span known = t.tokens();
   const int count = min(wanted, Config::rowsPerPass);
-  const bool ofPrompt = Pool::model == 0 && !Call::draft && t.template kvLen<Pool>() < promptLinesOf(t.p, r, t.number);
+  const bool ofPrompt =
+      Pool::model == 0 && !Call::draft && t.template kvLen<Pool>() < promptLinesOf(t.p, t.r, t.number);
   int badRow = Config::rowsPerPass, badCode = 0;
 #pragma unroll 1
   for (int base = 0; base < count; base += 32) {
@@ -71,7 +70,7 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
         pool.callStart[slot][before + i] = token;
       if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
         code = kTokenRange;
-      else if (position < r.numTokens && known[position] != token)
+      else if (position < t.r.numTokens && known[position] != token)
         code = kFeedMismatch;
     }
     const u32 bad = __ballot_sync(~0u, code != 0);
@@ -94,28 +93,29 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
     if (laneId() == 0) {
       if (!plain)
         QueryMemory<Config>::ofSlot(t.p, slot).count = int(sizeof...(Queries));
-      c.plain[slot] = plain;
-      c.plainFirst[slot] = c.plainLast[slot] = 0;
+      t.c.plain[slot] = plain;
+      t.c.plainFirst[slot] = t.c.plainLast[slot] = 0;
       if (plain)
-        ((c.plain[slot] = 1 + queries.words, c.plainFirst[slot] = queries.first, c.plainLast[slot] = queries.last),
+        ((t.c.plain[slot] = 1 + queries.words, t.c.plainFirst[slot] = queries.first,
+          t.c.plainLast[slot] = queries.last),
          ...);
     }
   }
   __syncwarp();
   if (laneId() == 0) {
-    r.waitingSite = Call::site;
-    r.waitingSince = c.tick;
-    r.served = 0;
-    r.callCount = wanted;
+    t.r.waitingSite = Call::site;
+    t.r.waitingSince = t.c.tick;
+    t.r.served = 0;
+    t.r.callCount = wanted;
     pool.fedFrom[slot] = from;
     if constexpr (Control::loops)
-      c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
+      t.c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
     else if constexpr (Control::several)
-      c.callModel[slot] = Pool::model;
-    c.badRow[slot] = badRow;
-    c.badCode[slot] = badCode;
-    c.callChunk[slot] = Call::chunk;
-    c.callFlags[slot] =
+      t.c.callModel[slot] = Pool::model;
+    t.c.badRow[slot] = badRow;
+    t.c.badCode[slot] = badCode;
+    t.c.callChunk[slot] = Call::chunk;
+    t.c.callFlags[slot] =
         (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u) | (ofPrompt ? kOfPrompt : 0u);
   }
   __syncwarp();
