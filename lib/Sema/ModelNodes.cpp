@@ -1,4 +1,5 @@
 #include "GraphChecker.h"
+#include "Notes.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -189,7 +190,11 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
 #include "megalith/Sema/ModelFunctions.def"
   for (const ElementwiseInfo &info : elementwiseTable)
     names.push_back(info.name);
-  if (diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
+  if (!diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
+    return std::nullopt;
+  if (findWeight(e.text))
+    diags.note(fmt::format("`{0}` is a weight; its rows are read as `{0}[tokens]` and `{0}[position]`", e.text));
+  else if (!sema::noteGuess(diags, e.text, sema::Guess::Graph))
     diags.suggest(e.text, names);
   return std::nullopt;
 }
