@@ -184,8 +184,14 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
     return evalElementwise(e, *info);
   std::vector<std::string> names;
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments)                                                                  \
-  if (e.text == Name)                                                                                                  \
-    return checkArguments(e, Min, Max, Arguments) ? eval##Id(e) : std::nullopt;                                        \
+  if (e.text == Name) {                                                                                                \
+    if (checkArguments(e, Min, Max, Arguments))                                                                        \
+      return eval##Id(e);                                                                                              \
+    if (e.text == "layer_norm" && e.args.size() < Min)                                                                 \
+      diags.note("a norm without a bias has `0 * weight` in its place, one without a weight `0 * w + 1` with any "     \
+                 "vector w of that length");                                                                           \
+    return std::nullopt;                                                                                               \
+  }                                                                                                                    \
   names.push_back(Name);
 #include "megalith/Sema/ModelFunctions.def"
   for (const ElementwiseInfo &info : elementwiseTable)

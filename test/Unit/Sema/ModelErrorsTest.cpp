@@ -330,6 +330,15 @@ tiny.yaml:29:20: error: unknown function `swish` in the graph [unknown-graph-fun
       |                    ^~~~~
 note: write `silu(x)`, another name of the same function
 )"},
+    {"NormWithoutBias",
+     false,
+     {{"rms_norm(x, norm, eps)", "layer_norm(x, norm, eps)"}},
+     R"(
+tiny.yaml:29:20: error: `layer_norm` takes (x, weight, bias, eps), found 3 arguments [graph-arguments]
+   29 |   - logits: matmul(layer_norm(x, norm, eps), head)
+      |                    ^~~~~~~~~~
+note: a norm without a bias has `0 * weight` in its place, one without a weight `0 * w + 1` with any vector w of that length
+)"},
     {"WeightCalled",
      false,
      {{"embed[tokens]", "embed(tokens)"}},
