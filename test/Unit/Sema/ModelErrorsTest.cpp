@@ -456,6 +456,17 @@ tiny.yaml:13:3: note: the other `from`
 
 class ModelErrors : public testing::TestWithParam<Case> {};
 
+/// Each function of others is unknown here, and its note is told.
+TEST(ModelGuesses, AreTold) {
+  const auto told = [](const std::string &name, const std::string &note) {
+    const std::string heard = saidOf(Case{"", false, {{"rms_norm(x, norm, eps)", name + "(x)"}}, ""});
+    EXPECT_NE(heard.find("unknown function `" + name + "` in the graph"), std::string::npos) << heard;
+    EXPECT_NE(heard.find("note: " + note + "\n"), std::string::npos) << heard;
+  };
+#define GUESSED_GRAPH(Name, Text) told(Name, Text);
+#include "megalith/Sema/Guesses.def"
+}
+
 TEST_P(ModelErrors, HasText) { EXPECT_EQ(saidOf(GetParam()), GetParam().expected); }
 
 INSTANTIATE_TEST_SUITE_P(All, ModelErrors, testing::ValuesIn(cases),
