@@ -198,7 +198,7 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
     names.push_back(info.name);
   if (!diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
     return std::nullopt;
-  if (findWeight(e.text))
+  if (const std::optional<WeightId> w = findWeight(e.text); w && model.weights[*w].shape.size() == 2)
     diags.note(fmt::format("`{0}` is a weight; its rows are read as `{0}[tokens]` and `{0}[position]`", e.text));
   else if (!sema::noteGuess(diags, e.text, sema::Guess::Graph))
     diags.suggest(e.text, names);
