@@ -12,10 +12,12 @@ using namespace megalith;
 using namespace std::chrono_literals;
 using namespace waiting;
 
+/// With two CTAs where a kernel runs on the CPU: enough to wait for each other.
 inline Program compiled(const char *pipeline, std::vector<std::pair<std::string, std::string>> params = {}) {
   auto program = Program::compile({.file = MEGALITH_SOURCE_DIR "/pipelines/" + std::string(pipeline),
                                    .models = {{"", MEGALITH_SOURCE_DIR "/models/demo"}},
-                                   .params = std::move(params)});
+                                   .params = std::move(params),
+                                   .plan = {"ctas=2"}});
   EXPECT_TRUE(program) << program.errors().text();
   return *program;
 }
