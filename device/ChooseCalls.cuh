@@ -56,12 +56,12 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   const auto &r = c.seated(slot);
-  if constexpr (Control::asks)
+  if constexpr (Control::queries)
     if (c.badRow[slot] < 0) {
-      const auto &all = AskMemory<Config>::ofSlot(p, slot);
+      const auto &all = QueryMemory<Config>::ofSlot(p, slot);
       for (int i = 0; i < all.count; ++i)
-        if (all.asks[i].readsTooMany(r.callCount))
-          return all.asks[i].tooMany(r.callCount);
+        if (all.queries[i].readsTooMany(r.callCount))
+          return all.queries[i].tooMany(r.callCount);
     }
   const int place = c.firstPlace(pool, slot) + c.badRow[slot], token = pool.fedToken(slot, place);
   if (c.badCode[slot] == kTokenRange)
@@ -77,7 +77,7 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
-  int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
+  int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
   bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
@@ -97,13 +97,13 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       continue;
     }
     if (Pool::reserves) {
-      // Promised pages are there. Beyond its promise no call takes a page after a call that waits for pages.
-      const int beyond = max(0, needs - pool.promiseLeft(s));
-      if (beyond > 0 && (blocked || beyond > unpromised)) {
+      // Reserved pages are there. Beyond its reservation no call takes a page after a call that waits for pages.
+      const int beyond = max(0, needs - pool.reservationLeft(s));
+      if (beyond > 0 && (blocked || beyond > unreserved)) {
         blocked = true;
         continue;
       }
-      unpromised -= beyond;
+      unreserved -= beyond;
     }
     c.taken[s] = takes;
     c.newPages[s] = needs;
@@ -113,7 +113,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     ++served;
   }
   if (Pool::reserves)
-    pool.unpromised = unpromised;
+    pool.unreserved = unreserved;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
@@ -177,7 +177,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     rows += wanted;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
-    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
+    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.reservationLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);
@@ -201,19 +201,19 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     needs = warpTotal(needs);
   }
   __syncwarp();
-  bool wantLogits = false, someFree = false, asked = false;
+  bool wantLogits = false, someFree = false, queried = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & (RowWantsLogits | kOfPrompt)));
-    if constexpr (Control::asks)
-      asked = asked || (c.taken[s] > 0 && !c.plain[s]);
+    if constexpr (Control::queries)
+      queried = queried || (c.taken[s] > 0 && !c.plain[s]);
     if constexpr (Pool::trees)
       someFree = someFree || (c.taken[s] > 0 && pool.someFree[s]);
   }
   wantLogits = __any_sync(~0u, wantLogits);
   u32 flags = wantLogits ? kRunsHead : 0;
-  if constexpr (Control::asks)
-    flags |= wantLogits && __any_sync(~0u, asked) ? kAsks : 0;
+  if constexpr (Control::queries)
+    flags |= wantLogits && __any_sync(~0u, queried) ? kQueries : 0;
   if constexpr (Pool::trees)
     if (__any_sync(~0u, someFree))
       flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
@@ -234,8 +234,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
-    if (Control::asks)
-      c.rowAsks = 0;
+    if (Control::queries)
+      c.rowQueries = 0;
     if constexpr (Control::trees) {
       c.fresh = flags & kFresh;
       c.moved = rows > 0 ? 0 : c.moved;

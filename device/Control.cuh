@@ -13,7 +13,7 @@
 
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
-#include "megalith/Asks.cuh"
+#include "megalith/LogitsQueries.cuh"
 
 namespace megalith::device {
 
@@ -64,7 +64,7 @@ template <class Config> __device__ constexpr bool hasSeveralPasses() { return ab
 /// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
 struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
-                      Perhaps<(asksOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
+                      Perhaps<(queriesOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
                       ControlNumbersOf<abi::kModels>,
                       SlotTables<ConfigType::slots>,
                       CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
@@ -77,7 +77,7 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
   /// A tick's list has several passes: of several models, or because calls stand in loops.
   static constexpr bool several = hasSeveralPasses<Config>();
   static constexpr bool reserves = Pools::reserves;             ///< some pool does
-  static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
+  static constexpr bool queries = queriesOf<Config>() > 0;      ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>();             ///< of some pool
   static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
@@ -218,11 +218,11 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
     r.callCount = numbers.words[1];
     r.priority = numbers.words[2];
   }
-  /// Ends a turn. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not as it
-  /// should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's warp
-  /// calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
-  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
-                                      int line = 0) {
+  /// Ends an activation. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not
+  /// as it should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's
+  /// warp calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
+  __device__ __noinline__ int endActivation(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
+                                            int line = 0) {
     const int most = max(0, r.numTokens - 1);
     const bool isOwn = pools.all([&](const auto &pool) {
       const int len = pool.kvOf(r).len, own = slot < 0 ? len : min(len, pool.known[slot]);

@@ -19,7 +19,7 @@ CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Samplin
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
-LIVE, LIMITS = "LiveSession.h", "Limits.h"
+LIVE = "LiveSession.h"
 # What C++, C and Python have in common: only binders include these.
 SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
 API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
@@ -30,7 +30,6 @@ ALLOWED = {
     "Tools.h": ["Api.h"],
     "megalith.h": [],
     "Error.h": [EXPORT],
-    "Limits.h": [],
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
@@ -44,12 +43,12 @@ ALLOWED = {
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
-    "Syntax": [LIMITS, "Support", "Text"],
-    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
-    "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
+    "Syntax": ["Contract", "Support", "Text"],
+    "Sema": ["Contract", "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
+    "IR": ["Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": [LIMITS, "IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
+    "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
@@ -57,8 +56,8 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
             *SHARED],
-    "runtime": [LIMITS, "Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
-    "device": [LIMITS, "Contract"],
+    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
@@ -68,9 +67,9 @@ ALLOWED = {
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
-CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
+CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "IssueCalls", "Seats", "Activation", "HostSide",
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
@@ -94,11 +93,9 @@ def target_of(path, name):
     """What an include names: a folder, or a header that the table lists singly. None: it names nothing that this
     folder could see."""
     if folder_of(path) == "device":  # compiled with its own header names
-        stem = name.removeprefix("megalith/")
-        if (root / "include/megalith/Contract" / stem).is_file():
+        if name.startswith("megalith/Contract/") and (root / "include" / name).is_file():
             return "Contract"
-        if stem == LIMITS:
-            return LIMITS
+        stem = name.removeprefix("megalith/")
         known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():

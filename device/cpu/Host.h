@@ -66,7 +66,7 @@ struct Host {
   /// The deposits stay as they are until the lane's next warp operation.
   const char *(*warp)(WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *deposits));
 
-  // --- atomics and tagged words: 4, 8 or 16 (Load and Store) bytes
+  // --- atomics and flagged words: 4, 8 or 16 (Load and Store) bytes
   /// The old value (of Load: the value; of Store: 0).
   unsigned long long (*atomic)(AtomicOp op, void *at, unsigned bytes, unsigned long long operand,
                                unsigned long long compare, Order order, Scope scope);

@@ -92,14 +92,14 @@ void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::
 u32 loadRelaxed(const u32 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
 u32 loadAcquire(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Gpu); }
 void addRelease(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Order::Release, cpu::Scope::Gpu); }
-Words4 loadTagged(const Words4 *p) {
+Words4 loadFlagged(const Words4 *p) {
   Words4 w;
   cpu::kernel::load16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu);
   return w;
 }
-void storeTagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
-u64 loadTagged2(const u64 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
-void storeTagged2(u64 *p, u32 value, u32 tag) {
+void storeFlagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+u64 loadFlagged2(const u64 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+void storeFlagged2(u64 *p, u32 value, u32 tag) {
   atomic(cpu::AtomicOp::Store, p, u64(tag) << 32 | value, cpu::Order::Relaxed, cpu::Scope::Gpu);
 }
 Words4 loadFresh4(const void *p) {

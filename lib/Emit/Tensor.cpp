@@ -88,7 +88,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
     }
   }
   if (planned.reducing.any && &segment == &planned.segments.back())
-    w.line("takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);");
+    w.line("takeQueries(shared.grid, Edges::best, shared.pass, shared.draws);");
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
@@ -109,7 +109,7 @@ std::string TensorEmitter::storeExpr(const plan::Place &place) const {
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
-  return "Images{p.tagged, pass.numRows}." + names.rows(planned, place);
+  return "Images{p.flagged, pass.numRows}." + names.rows(planned, place);
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {

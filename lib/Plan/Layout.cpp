@@ -40,9 +40,9 @@ public:
     if (!planScratch(ofOneRow, ofAllRows))
       return;
     planFlight();
-    plan.taggedBytes = roundUp(plan.passBytes(), 256);
+    plan.flaggedBytes = roundUp(plan.passBytes(), 256);
     for (auto [planned, model] : llvm::zip(plan.models, models))
-      placeTagged(planned, *model);
+      placeFlagged(planned, *model);
   }
 
 private:
@@ -109,17 +109,17 @@ private:
     planned.records.workspaceBytes = 2 * planned.records.setBytes;
   }
 
-  /// What crosses in tagged words and counters, after the words of a pass.
-  void placeTagged(ModelPlan &planned, const Operation &model) {
-    planned.bestOffset = plan.taggedBytes;
+  /// What crosses in flagged words and counters, after the words of a pass.
+  void placeFlagged(ModelPlan &planned, const Operation &model) {
+    planned.bestOffset = plan.flaggedBytes;
     const int64_t lines = plan.rowsPerPass * planned.results.size();
     planned.attention.offset = planned.bestOffset + roundUp(bestBytes(lines, plan.ctas), 256);
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
-      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
-                                             planned.reducing.numberBytes, plan.ctas) +
-                                   plan.kept.bytes;
+      planned.reducing.selectionBytes = selectionBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
+                                                       planned.reducing.numberBytes, plan.ctas) +
+                                        plan.kept.bytes;
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
@@ -129,22 +129,22 @@ private:
           std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
       planned.attention.unitBytes = std::max<int64_t>(planned.attention.unitBytes, attention.unitBytes());
     });
-    plan.taggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
+    plan.flaggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
     for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
-        m.partsOffset = plan.taggedBytes;
+        m.partsOffset = plan.flaggedBytes;
         m.partsDone = m.partsOffset + m.units() * unitPartBytes(m.group);
-        plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
+        plan.flaggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planWideAttention(planned, model);
     for (Buffer &b : planned.buffers)
       if (b.windows) {
-        b.counterOffset = roundUp(plan.taggedBytes, 256);
+        b.counterOffset = roundUp(plan.flaggedBytes, 256);
         b.imageOffset = b.counterOffset + roundUp(b.instances * kCounterBytes, 256);
         b.imageBytes = imageBytes(b.columns);
-        plan.taggedBytes = b.imageOffset + b.instances * b.imageBytes;
+        plan.flaggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
-    plan.taggedBytes = plan.models.size() > 1 ? roundUp(plan.taggedBytes, 256) : plan.taggedBytes;
+    plan.flaggedBytes = plan.models.size() > 1 ? roundUp(plan.flaggedBytes, 256) : plan.flaggedBytes;
   }
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
@@ -163,9 +163,9 @@ private:
           pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
       planned.wideAttention.units =
           std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
-      planned.wideAttention.offset = plan.taggedBytes;
+      planned.wideAttention.offset = plan.flaggedBytes;
       planned.wideAttention.unitBytes = wide.unitBytes();
-      plan.taggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
+      plan.flaggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
     });
   }
 
@@ -189,7 +189,7 @@ private:
     });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
     if (plan.reduces())
-      ofOne = std::max<int64_t>(ofOne, kLookScratchBytes);
+      ofOne = std::max<int64_t>(ofOne, kSelectionScratchBytes);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.shared.scratchBytes = ofOne;
     if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))

@@ -10,8 +10,8 @@ static const char *loweringName(Edge::Lowering lowering) {
     return "grid barrier";
   case Edge::Words:
     return "words";
-  case Edge::Tagged:
-    return "tagged words";
+  case Edge::Flagged:
+    return "flags in data";
   case Edge::Leave:
     return "a count, for CTA 0";
   case Edge::Count:
@@ -130,10 +130,10 @@ std::string print(const Plan &plan) {
       plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes,
       plan.shared.controlBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
   if (several)
-    out += fmt::format("  tagged words {} bytes\n", plan.taggedBytes);
+    out += fmt::format("  flagged words {} bytes\n", plan.flaggedBytes);
   else
-    out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.models[0].streamBytes,
-                       plan.models[0].records.workspaceBytes, plan.taggedBytes);
+    out += fmt::format("  stream {} bytes, workspace {} bytes, flagged words {} bytes\n", plan.models[0].streamBytes,
+                       plan.models[0].records.workspaceBytes, plan.flaggedBytes);
   if (plan.kept.rows)
     out += fmt::format("  kept rows of logits {} of {} tokens, {} bytes\n", plan.kept.rows, plan.kept.vocab,
                        plan.kept.bytes);

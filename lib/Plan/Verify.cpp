@@ -16,7 +16,7 @@ public:
       : plan(plan), planned(planned), diags(diags) {}
 
   bool run() {
-    return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues();
+    return checkEdges() && checkBuffers() && checkMatrices() && checkFlagged() && checkWindows() && checkValues();
   }
 
 private:
@@ -72,8 +72,8 @@ private:
     return true;
   }
 
-  /// What stands in the tagged words, each in a place of its own.
-  bool checkTagged() {
+  /// What stands in the flagged words, each in a place of its own.
+  bool checkFlagged() {
     struct Range {
       int64_t begin, bytes, alignment;
       std::string what;
@@ -106,13 +106,13 @@ private:
     std::string before = "the words of the pass";
     for (const Range &r : ranges) {
       if (r.begin < end)
-        return fail(fmt::format("in the tagged words {} and {} overlap", before, r.what), {});
+        return fail(fmt::format("in the flagged words {} and {} overlap", before, r.what), {});
       if (r.begin % r.alignment)
-        return fail(fmt::format("byte {} of the tagged words, where {} begin, is no multiple of {}", r.begin, r.what,
+        return fail(fmt::format("byte {} of the flagged words, where {} begin, is no multiple of {}", r.begin, r.what,
                                 r.alignment),
                     {});
-      if (r.begin + r.bytes > plan.taggedBytes)
-        return fail(fmt::format("{} leave the tagged words", r.what), {});
+      if (r.begin + r.bytes > plan.flaggedBytes)
+        return fail(fmt::format("{} leave the flagged words", r.what), {});
       end = r.begin + r.bytes;
       before = r.what;
     }

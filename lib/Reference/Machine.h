@@ -41,7 +41,7 @@ struct KvShare {
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
   int64_t passes = 0;         ///< of the model, that it had rows in
-  int64_t promised = 0;       ///< pages that admission reserved, held ones among them
+  int64_t reserved = 0;       ///< pages that admission reserved, held ones among them
   std::vector<FedRow> fed;    ///< by place
 };
 
@@ -184,9 +184,9 @@ private:
   void runSlots(const PartInfo &part);
   int64_t worstPages(const Running &r, const PoolInfo &pool) const;
   int64_t mostHeld(const PoolInfo &pool) const;
-  int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
+  int64_t pagesToReserve(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
-  bool canPromise(const Running &r) const;
+  bool canReserve(const Running &r) const;
   std::optional<FaultNumbers> foreignKv(const Running &r) const;
   void runPart(const PartInfo &part, Running &r);
   void moveTo(Running &r, int state);
@@ -206,7 +206,7 @@ private:
   /// `loop`: of which calls are served; -1: those outside loops.
   void runPass(int pool, int64_t loop);
   std::vector<Running *> waitingFor(int pool, int64_t loop) const;
-  int64_t unpromised(int pool) const;
+  int64_t unreserved(int pool) const;
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;

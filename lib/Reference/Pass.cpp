@@ -39,12 +39,12 @@ std::vector<Running *> Machine::waitingFor(int pool, int64_t loop) const {
   return waiting;
 }
 
-/// Free pages that no request in a slot was promised.
-int64_t Machine::unpromised(int pool) const {
+/// Free pages that no request in a slot has reserved.
+int64_t Machine::unreserved(int pool) const {
   auto pages = static_cast<int64_t>(pools[pool].free.size());
   for (const Running *r : slots)
     if (r)
-      pages -= std::max<int64_t>(0, r->kv[pool].promised - static_cast<int64_t>(r->kv[pool].pages.size()));
+      pages -= std::max<int64_t>(0, r->kv[pool].reserved - static_cast<int64_t>(r->kv[pool].pages.size()));
   return pages;
 }
 
@@ -77,9 +77,9 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   auto held = static_cast<int64_t>(kv.pages.size());
   int64_t need = (r.call.begin + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
-    // What was promised is there. Beyond that nobody takes a page after one who waits for some.
-    int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
-    if (beyond > 0 && (blocked || beyond > unpromised(pool))) {
+    // What is reserved is there. Beyond that nobody takes a page after one who waits for some.
+    int64_t beyond = need - std::max<int64_t>(0, kv.reserved - held);
+    if (beyond > 0 && (blocked || beyond > unreserved(pool))) {
       blocked = true;
       return;
     }

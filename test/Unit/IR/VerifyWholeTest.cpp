@@ -99,6 +99,18 @@ TEST(Verifier, TickLevel) {
   EXPECT_EQ(tick(part + "} { }"), "`part` must end in `goto`");
 }
 
+TEST(Verifier, GotoHasAsManyStatesAsAnExpressionHasLevels) {
+  std::string states = "\"A\"";
+  for (int i = 0; i < limits::expressionLevels; ++i)
+    states += ", \"A\"";
+  const auto said = [](const std::string &to) {
+    return complaint(
+        problem("module @m {after = \"lower\"} {\nstate @A stage @s {on = \"A\"} { goto {to = [" + to + "]} }\n}"));
+  };
+  EXPECT_EQ(said(states), "expected one more state than conditions, found 101 and 0");
+  EXPECT_EQ(said(states + ", \"A\""), "a `goto` chooses among 101 states at most");
+}
+
 TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
   const Case cases[] = {
       {"state @A {slot = 1}", "`slot` must be a flag"},

@@ -71,7 +71,7 @@ TEST(PipelineCalls, WatermarkTooHigh) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:20:51: error: `watermark` of pool `target` must be above 0, at most 1, in whole percents [bad-pool]
+      R"(p.yaml:20:51: error: `watermark` of pool `target` must be a whole number of percents, from 0.01 to 1.0 [bad-pool]
    20 |   target: {pages: 64, page_tokens: 16, watermark: 85, on_full: fail}
       |                                                   ^~
 )");
