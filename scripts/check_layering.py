@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Check which folder includes which, that no code knows a shipped file's name, and that
-PTX stands in one place.
+PTX stands in one place, as does what tests wait with.
 
 The table says for each folder what it may see. A folder may always see itself.
 """
@@ -181,6 +181,22 @@ def check_primitives():
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
 
 
-problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_words(), *check_primitives()]
+# Loops that look until something has happened; random loads.
+WAITS = {"test/Unit/Waiting.h", "python/tests/serving.py", "python/tests/browser.py", "test/Driver/Inputs/sweep_interrupted.py",
+         "test/Errors/endings.test", "test/Random/requests.cpp"}
+
+
+def check_waits():
+    """No test depends on time: it waits for what happens."""
+    sleeps = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|(?:time|asyncio)\.sleep)\((?!0\))|(?<![\w.>])sleep\(")
+    for path in [*(root / "test").rglob("*"), *(root / "python/tests").glob("*.py")]:
+        name = path.relative_to(root).as_posix()
+        if path.suffix in (".cpp", ".h", ".py", ".test") and name not in WAITS:
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+                if sleeps.search(line):
+                    yield f"{name}:{number}: sleeps: wait for what happens, with Waiting.h or serving.py"
+
+
+problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_words(), *check_primitives(), *check_waits()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

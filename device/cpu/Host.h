@@ -33,6 +33,12 @@ enum class WarpOp : int {
 /// Bytes that a lane can bring to a warp operation.
 constexpr unsigned kLaneBytes = 48;
 
+/// What each lane brings to an mma; the sums are replaced.
+struct MmaLane {
+  float c[4];
+  unsigned a[4], b[2];
+};
+
 enum class AtomicOp : int { Load, Store, Add, And, Or, Min, Max, Exchange, CompareExchange };
 enum class Order : int { Relaxed, Acquire, Release, AcquireRelease };
 enum class Scope : int { Cta, Gpu, System };
