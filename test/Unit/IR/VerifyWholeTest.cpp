@@ -198,7 +198,7 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"after = \"form-ticks\", ", "", "`tick` is not legal before `form-ticks`"},
       {"@slots", "@seats", "there is no `param @slots`"},
       {"value = 8", "value = 0", "`@slots` must be an i32 from 1 to 1024"},
-      {"value = 16", "value = 129", "`@rows_per_pass` must be an i32 from 1 to 128"},
+      {"value = 16", "value = 2049", "`@rows_per_pass` must be an i32 from 1 to 2048"},
       {"{initial, next", "{next", "one state is `initial`, found 0"},
       {"state @A {", "state @A {initial, ", "one state is `initial`, found 2"},
       {", fault = \"F\"", "", "`fault` must name a terminal state"},
