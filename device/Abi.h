@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 
 namespace megalith::abi {
 
@@ -101,7 +101,7 @@ struct Stats {
   long long ticks, passes, rows;
   long long traceWords;     ///< words written to the trace ring
   long long traceDropped;   ///< records that did not fit
-  long long unfinished;     ///< the next launch goes on. kRenews: with `tagged` and `sync` as before the first one
+  long long unfinished;     ///< the next launch goes on. kRenews: with `flagged` and `sync` as before the first one
   unsigned long long begin; ///< of the run: nanoseconds, when control started it
 };
 
@@ -119,7 +119,7 @@ struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
   unsigned arrivals;    ///< of all CTAs at the ends of passes
-  unsigned renewPasses; ///< a launch ends after so many, so that no number that words are tagged with comes again;
+  unsigned renewPasses; ///< a launch ends after so many, so that no number that words have as their tag comes again;
                         ///< 0: never
   struct OfModel {
     unsigned widePasses, wideHeads;       ///< WideCounts
@@ -157,13 +157,13 @@ struct alignas(16) RowDraw {
   unsigned key[2];   ///< of the random words, with the two below
   int position;
   unsigned purpose;
-  int kept;    ///< asks look at the row's logits, or a field keeps them: n > 0: they stand in line n - 1 of
-               ///< LaunchParams::looks; n < 0: in line n, which the request keeps. 0: nobody wants them
-  int guesses; ///< 1: it is drawn for an ask of the row. It is what the ask wants if it belongs to the ask's S
+  int kept;    ///< queries read the row's logits, or a field keeps them: n > 0: they stand in line n - 1 of
+               ///< LaunchParams::selection; n < 0: in line n, which the request keeps. 0: nobody wants them
+  int guesses; ///< 1: it is drawn for a query of the row. It is what the query wants if it belongs to the query's S
 };
 
-/// What is asked of the logits of a row beyond that.
-struct alignas(16) RowAsk {
+/// A logits query: what is read of the logits of a row beyond that.
+struct alignas(16) RowQuery {
   int row; ///< of the pass; of result number r of the model r * rows of a pass more. Of a kept row -1 - its best token
   int reducer; ///< ReducerKind
   int at;      ///< its first word in LaunchParams::reduced
@@ -173,19 +173,26 @@ struct alignas(16) RowAsk {
   unsigned key[2];
   int position;
   unsigned purpose;
-  int token;   ///< whose probability is asked for
-  int part;    ///< of top_k: 0 the tokens, 1 their probabilities. Of a draw 1: the next ask is of the row that is taken
-               ///< away
-  int guessed; ///< 1: the row's draw is one for this ask
-  int line;    ///< of LaunchParams::looks, where its logits stand; below 0: of rows that a request keeps
+  int token; ///< whose probability is asked for
+  int part;  ///< of top_k: 0 the tokens, 1 their probabilities. Of a draw 1: the next query is of the row that is taken
+             ///< away
+  int guessed; ///< 1: the row's draw is one for this query
+  int line;    ///< of LaunchParams::selection, where its logits stand; below 0: of rows that a request keeps
 };
 
-/// At the beginning of LaunchParams::asks. The RowDraws of all rows of a pass follow, for each result of a model that
-/// calls ask for, then the RowAsks.
-struct alignas(16) AskHeader {
-  int count; ///< asks of this pass
+/// At the beginning of LaunchParams::queries. The RowDraws of all rows of a pass follow, for each result of a model
+/// that calls ask for, then the RowQueries.
+struct alignas(16) QueryHeader {
+  int count; ///< queries of this pass
   int unused[3];
 };
+/// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
+/// tokens whose probability they ask for. `results`: of a model, that calls may ask for.
+constexpr int kCallQueryBytes = 64;
+constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results) {
+  return sizeof(QueryHeader) + rows * results * sizeof(RowDraw) + rows * queries * sizeof(RowQuery) +
+         slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
+}
 
 /// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not
 /// before this tick, nor before so many milliseconds of the run. In a live session both are 0.
@@ -350,13 +357,13 @@ template <int Models> struct LaunchParamsOf {
   HostSide *host;  ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
-  char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; after them control's CallAsks of each slot
-  unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
-  char *looks;              ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
-                            ///< sums of looks at them
-  int *scratch;             ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
+  char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
+  unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
+  char *selection;   ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
+                     ///< sums of selection rounds
+  int *scratch;      ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
-  char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
+  char *flagged;  ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
   // results and observation

@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Turn.cuh"
+#include "megalith/Activation.cuh"
 
 namespace megalith::device {
 
@@ -19,7 +19,7 @@ __device__ __forceinline__ u32 orderKey(float key) {
 /// Without an order of the pipeline: the greatest priority.
 struct ByPriority {
   static constexpr int keys = 1;
-  template <class Turn> __device__ static void of(Turn &t, u32 *key) { key[0] = ~orderKey(t.priority()); }
+  template <class Activation> __device__ static void of(Activation &t, u32 *key) { key[0] = ~orderKey(t.priority()); }
 };
 
 /// A place in an order: keys, then the number. Who has it stands in entry `entry` of the table.
@@ -75,7 +75,7 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       const auto &r = c.tableEntry(i);
       if (r.state != state || r.slot >= 0)
         continue;
-      TurnOf<Control> t(c, i, -1);
+      ActivationOf<Control> t(c, i, -1);
       Place place;
       Order::of(t, place.words);
       place.words[Order::keys] = u32(r.number);
@@ -86,7 +86,7 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
     next = first.firstOfWarp();
     if (next.entry < 0)
       break;
-    TurnOf<Control> t(c, next.entry, -1);
+    ActivationOf<Control> t(c, next.entry, -1);
     const auto number = [](long long n) { return int(n < 0x7fffffff ? n : 0x7fffffff); };
     int tooSmall = -1; // the first pool that could not hold the request if it were alone
     c.pools.each([&](auto &pool) {
@@ -100,7 +100,7 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       continue;
     }
     // Nobody overtakes a request that waits for pages.
-    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToPromise(t.r) <= pool.unpromised; })) {
+    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToReserve(t.r) <= pool.unreserved; })) {
       if (laneId() == 0)
         c.refused = 1;
       break;

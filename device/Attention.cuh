@@ -556,11 +556,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         continue;
       }
       u64 *to = sums + ((long long)at.unit * 16 + pair) * (D + 2);
-      storeTagged2(to + d, __float_as_uint(sum.o[2 * i]), tag);
-      storeTagged2(to + d + 1, __float_as_uint(sum.o[2 * i + 1]), tag);
+      storeFlagged2(to + d, __float_as_uint(sum.o[2 * i]), tag);
+      storeFlagged2(to + d + 1, __float_as_uint(sum.o[2 * i + 1]), tag);
       if (d == 0) {
-        storeTagged2(to + D, __float_as_uint(sum.m), tag);
-        storeTagged2(to + D + 1, __float_as_uint(sum.z), tag);
+        storeFlagged2(to + D, __float_as_uint(sum.m), tag);
+        storeFlagged2(to + D + 1, __float_as_uint(sum.z), tag);
       }
     }
   }
@@ -568,14 +568,14 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
 /// For each row and query head: store(row, column, two values) with an even column in
 /// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
-/// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
+/// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the flagged
 /// words. `edge`: after this phase. `Rows` 1: no slot has two rows in the pass. `own`: OwnRows, or MadeRows.
 template <class A, int Rows, class C, class Own, class Query, class Out>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
                                        C consumer, Own own, Query query, Out out) {
   if (pass.attention.firstUnit.unit < 0 && !pass.attention.split)
     return;
-  u64 *const sums = reinterpret_cast<u64 *>(grid.params->tagged + A::sums);
+  u64 *const sums = reinterpret_cast<u64 *>(grid.params->flagged + A::sums);
   const u32 tag = pass.number * A::layers + layer + 1;
   char *const scratch = reinterpret_cast<char *>(consumer.scratch);
   const int window = AttentionShape<A>::window(layer);

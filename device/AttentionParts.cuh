@@ -124,10 +124,10 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
 #pragma unroll
               for (int k = 0; k < 4; ++k) {
                 const u64 *from = at(begin + k);
-                words[k][0] = loadTagged2(from + column);
-                words[k][1] = loadTagged2(from + column + 1);
-                words[k][2] = loadTagged2(from + D);
-                words[k][3] = loadTagged2(from + D + 1);
+                words[k][0] = loadFlagged2(from + column);
+                words[k][1] = loadFlagged2(from + column + 1);
+                words[k][2] = loadFlagged2(from + D);
+                words[k][3] = loadFlagged2(from + D + 1);
               }
 #pragma unroll
               for (int k = 0; k < 4; ++k)

@@ -19,7 +19,7 @@
 #pragma once
 
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Shape.h"
 
 #include "megalith/Types.cuh"

@@ -11,9 +11,9 @@
 
 namespace megalith::device {
 
-/// The part of a turn that knows no request. The whole warp holds it, with the same values in every lane.
+/// The part of an activation that knows no request. The whole warp holds it, with the same values in every lane.
 struct Binders : StageFunctions {
-  int fault = 0;             ///< first fault of the turn: faultAt
+  int fault = 0;             ///< first fault of the activation: faultAt
   abi::FaultNumbers numbers; ///< its own, if it has some
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
@@ -25,7 +25,7 @@ struct Binders : StageFunctions {
   }
   __device__ void raiseRange(int line, int index, int count) { raise(kIndexRange, line, index, count); }
 
-  /// Element `i`; outside the sequence it is 0, or empty, and the turn faults.
+  /// Element `i`; outside the sequence it is 0, or empty, and the activation faults.
   template <class View> __device__ auto at(const View &sequence, int i, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     if (i >= 0 && i < view.size())

@@ -39,7 +39,7 @@ template <class Control, class Pool> __device__ void serveAll(Control &c, Pool &
     }
     if (waits) {
       c.taken[s] = mine;
-      c.rowBegin[s] = before + end - mine;
+      c.rowBegin[s] = before + end - mine; // a pass that runs in pieces deals its rows anew
       int above = 0;
       if (inTurn && c.newPages[s] > 0)
 #pragma unroll 1
@@ -56,12 +56,12 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   const auto &r = c.seated(slot);
-  if constexpr (Control::asks)
+  if constexpr (Control::queries)
     if (c.badRow[slot] < 0) {
-      const auto &all = AskMemory<Config>::ofSlot(p, slot);
+      const auto &all = QueryMemory<Config>::ofSlot(p, slot);
       for (int i = 0; i < all.count; ++i)
-        if (all.asks[i].readsTooMany(r.callCount))
-          return all.asks[i].tooMany(r.callCount);
+        if (all.queries[i].readsTooMany(r.callCount))
+          return all.queries[i].tooMany(r.callCount);
     }
   const int place = c.firstPlace(pool, slot) + c.badRow[slot], token = pool.fedToken(slot, place);
   if (c.badCode[slot] == kTokenRange)
@@ -76,14 +76,15 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 /// call finds no page, the calls after it can have its rows. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
-  int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
+  int left = Config::rowsPerPass, readLeft = kMaxRows, freePages = pool.freePages, served = 0;
+  int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
   bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
-    const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
-    if (wanted > 0 && (takes < 1 || takes > left))
+    const bool read = Control::pieces && c.isRead(pool, s);
+    const int most = read ? min(left, readLeft) : left, takes = c.callChunk[s] > 0 ? min(wanted, most) : wanted;
+    if (wanted > 0 && (takes < 1 || takes > most))
       continue;
     if (c.badRow[s] < takes) {
       const abi::FaultNumbers numbers = numbersOfBadCall(c, pool, s);
@@ -97,23 +98,24 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       continue;
     }
     if (Pool::reserves) {
-      // Promised pages are there. Beyond its promise no call takes a page after a call that waits for pages.
-      const int beyond = max(0, needs - pool.promiseLeft(s));
-      if (beyond > 0 && (blocked || beyond > unpromised)) {
+      // Reserved pages are there. Beyond its reservation no call takes a page after a call that waits for pages.
+      const int beyond = max(0, needs - pool.reservationLeft(s));
+      if (beyond > 0 && (blocked || beyond > unreserved)) {
         blocked = true;
         continue;
       }
-      unpromised -= beyond;
+      unreserved -= beyond;
     }
     c.taken[s] = takes;
     c.newPages[s] = needs;
     c.pageTop[s] = freePages;
     freePages -= needs;
     left -= takes;
+    readLeft -= read ? takes : 0;
     ++served;
   }
   if (Pool::reserves)
-    pool.unpromised = unpromised;
+    pool.unreserved = unreserved;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
@@ -122,6 +124,42 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       rows += c.taken[s];
     }
   return served;
+}
+
+/// Opens the next piece of a pass that runs in pieces. One thread.
+template <class Control, class Pool> __device__ void openPiece(Control &c, Pool &) {
+  auto &pass = passOf<typename Control::Config>(*c.pass);
+  const abi::LaunchParams &p = c.params();
+  const int done = c.unreadDone, first = int(c.rowsDone) + done;
+  c.from = done;
+  c.to = c.unreadDone = min(done + kMaxRows, c.unread);
+  if (c.from == c.to) {
+    openPass(pass, p, c.readLeft, c.flags, c.tick, first);
+    c.readLeft = 0;
+    return;
+  }
+  // Until the last piece the model stays the same, and no logits are wanted.
+  constexpr u32 same = abi::kModels > 1 ? u32(Pool::model) << kPassModelShift | u32(Pool::model) << kPassNextShift : 0;
+  openPass(pass, p, c.to - c.from, c.to == c.unread && c.readLeft == 0 ? c.flags : same | (c.flags & kFresh), c.tick,
+           first);
+}
+
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
+/// calls that are read. One thread.
+template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
+  c.unread = c.unreadDone = c.readLeft = 0;
+#pragma unroll 1
+  for (int s = 0; s < Control::Config::slots; ++s) {
+    if (c.taken[s] < 0)
+      continue;
+    const bool read = c.isRead(pool, s);
+    int &rows = read ? c.readLeft : c.unread;
+    c.firstUnread[s] = read ? -1 : rows;
+    c.rowBegin[s] = read ? rows : 0;
+    rows += c.taken[s];
+  }
+  c.flags = flags;
+  openPiece(c, pool);
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
@@ -158,7 +196,7 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
 template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  int waiting = 0, rows = 0, needs = 0, needy = 0;
+  int waiting = 0, rows = 0, readRows = 0, needs = 0, needy = 0;
   bool fits = true;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
@@ -175,17 +213,21 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     c.newPages[s] = pool.lacking(s, c.firstPlace(pool, s) + wanted);
     ++waiting;
     rows += wanted;
+    if constexpr (Control::pieces)
+      readRows += c.isRead(pool, s) ? wanted : 0;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
-    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
+    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.reservationLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);
   rows = warpTotal(rows);
   needs = warpTotal(needs);
   needy = warpTotal(needy);
+  if constexpr (Control::pieces)
+    readRows = warpTotal(readRows);
   int served = waiting;
-  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= pool.freePages) {
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && readRows <= kMaxRows && needs <= pool.freePages) {
     serveAll(c, pool, needy > 1);
   } else {
     served = serveSome(c, pool, waiting);
@@ -201,19 +243,19 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     needs = warpTotal(needs);
   }
   __syncwarp();
-  bool wantLogits = false, someFree = false, asked = false;
+  bool wantLogits = false, someFree = false, queried = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & (RowWantsLogits | kOfPrompt)));
-    if constexpr (Control::asks)
-      asked = asked || (c.taken[s] > 0 && !c.plain[s]);
+    if constexpr (Control::queries)
+      queried = queried || (c.taken[s] > 0 && !c.plain[s]);
     if constexpr (Pool::trees)
       someFree = someFree || (c.taken[s] > 0 && pool.someFree[s]);
   }
   wantLogits = __any_sync(~0u, wantLogits);
   u32 flags = wantLogits ? kRunsHead : 0;
-  if constexpr (Control::asks)
-    flags |= wantLogits && __any_sync(~0u, asked) ? kAsks : 0;
+  if constexpr (Control::queries)
+    flags |= wantLogits && __any_sync(~0u, queried) ? kQueries : 0;
   if constexpr (Pool::trees)
     if (__any_sync(~0u, someFree))
       flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
@@ -234,14 +276,23 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
-    if (Control::asks)
-      c.rowAsks = 0;
+    if (Control::queries)
+      c.rowQueries = 0;
     if constexpr (Control::trees) {
       c.fresh = flags & kFresh;
       c.moved = rows > 0 ? 0 : c.moved;
     }
     if (rows > 0)
-      openPass(passOf<Config>(*c.pass), p, rows, flags | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
+      flags |= modelFlags(c, Pool::model);
+    if constexpr (Control::pieces) {
+      c.unread = 0;
+      if (rows > kMaxRows) {
+        cutPass(c, pool, flags);
+        rows = 0; // is open
+      }
+    }
+    if (rows > 0)
+      openPass(passOf<Config>(*c.pass), p, rows, flags, c.tick, (int)c.rowsDone);
   }
 }
 

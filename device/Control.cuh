@@ -13,7 +13,7 @@
 
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
-#include "megalith/Asks.cuh"
+#include "megalith/LogitsQueries.cuh"
 
 namespace megalith::device {
 
@@ -63,8 +63,9 @@ template <class Config> __device__ constexpr bool hasSeveralPasses() { return ab
 /// in the slots have. The slot tables mirror LaunchParams::slots. While a request holds a slot, its descriptor stands
 /// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
-struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
-                      Perhaps<(asksOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
+struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<ConfigType::slots>>,
+                      Perhaps<hasTrees<ConfigType>(), MovedRows>,
+                      Perhaps<(queriesOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
                       ControlNumbersOf<abi::kModels>,
                       SlotTables<ConfigType::slots>,
                       CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
@@ -76,10 +77,11 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
   using FirstPool = typename Pools::First;
   /// A tick's list has several passes: of several models, or because calls stand in loops.
   static constexpr bool several = hasSeveralPasses<Config>();
-  static constexpr bool reserves = Pools::reserves;             ///< some pool does
-  static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
-  static constexpr bool trees = hasTrees<Config>();             ///< of some pool
-  static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
+  static constexpr bool reserves = Pools::reserves;              ///< some pool does
+  static constexpr bool queries = queriesOf<Config>() > 0;       ///< calls ask for more than the best token of each row
+  static constexpr bool trees = hasTrees<Config>();              ///< of some pool
+  static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
+  static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
 
@@ -111,6 +113,19 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
     else
       return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
              callModel[slot] == (Pool::model | (loop + 1) << 8);
+  }
+  /// Whether the slot's call counts among those that are read: its rows' logits are wanted, or they are no chain.
+  template <class Pool> __device__ __forceinline__ bool isRead(const Pool &pool, int slot) const {
+    bool read = callFlags[slot] & (RowWantsLogits | kOfPrompt);
+    if constexpr (Pool::trees)
+      read = read || pool.someFree[slot];
+    return read;
+  }
+  /// Whether the slot's rows ran in pieces that are not read. Such a call has no results.
+  __device__ __forceinline__ bool isUnread(int slot) const {
+    if constexpr (pieces)
+      return this->unread > 0 && this->firstUnread[slot] >= 0;
+    return false;
   }
   /// The place of the first row of the slot's call.
   template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {
@@ -218,11 +233,11 @@ struct ControlState : Perhaps<hasTrees<ConfigType>(), MovedRows>,
     r.callCount = numbers.words[1];
     r.priority = numbers.words[2];
   }
-  /// Ends a turn. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not as it
-  /// should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's warp
-  /// calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
-  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
-                                      int line = 0) {
+  /// Ends an activation. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not
+  /// as it should be; that fault gets the line `line`. Returns the fault, whose numbers are `numbers`. The request's
+  /// warp calls it. There is one copy of this code, because code that runs once in a tick comes from far away.
+  __device__ __noinline__ int endActivation(Request &r, int slot, int state, int fault, abi::FaultNumbers numbers,
+                                            int line = 0) {
     const int most = max(0, r.numTokens - 1);
     const bool isOwn = pools.all([&](const auto &pool) {
       const int len = pool.kvOf(r).len, own = slot < 0 ? len : min(len, pool.known[slot]);

@@ -9,7 +9,7 @@ namespace megalith::device {
 
 /// A row that a field of a request keeps.
 struct KeptRow {
-  int line = 0; ///< of LaunchParams::looks, below 0; 0: there is none
+  int line = 0; ///< of LaunchParams::selection, below 0; 0: there is none
   int best = 0; ///< token
 };
 template <class Control> __device__ __forceinline__ KeptRow keptRow(Control &c, int slot, int field, int row) {
@@ -31,22 +31,22 @@ __device__ __forceinline__ int lineOfKept(Control &c, const Call &call, int slot
   if constexpr (keptFieldsOf<Config>() > 0)
 #pragma unroll 1
     for (int i = 0; i < call.count; ++i)
-      if (const int field = call.asks[i].keptBy(CallAsk::Keeps); field >= 0) {
+      if (const int field = call.queries[i].keptBy(CallQuery::Keeps); field >= 0) {
         const KeptField of = Config::kept(field);
-        const auto rows = call.asks[i].rowsOf(served);
-        const int place = call.asks[i].at + row - rows.first;
+        const auto rows = call.queries[i].rowsOf(served);
+        const int place = call.queries[i].at + row - rows.first;
         if (rows.has(row) && place >= 0 && place < of.rows)
           return of.line(slot, place);
       }
   return entry;
 }
 
-/// Writes what is asked of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
+/// Writes the queries of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
 /// its logits are wanted. Any thread.
 template <class Control>
-__device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position) {
+__device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position) {
   using Config = typename Control::Config;
-  using Memory = AskMemory<Config>;
+  using Memory = QueryMemory<Config>;
   const abi::LaunchParams &p = c.params();
   const auto &call = Memory::ofSlot(p, slot);
   const abi::Settings &of = p.settings[c.request[slot]];
@@ -54,41 +54,41 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   bool wanted = false;
   if (p.trace) {
     unsigned *const words = p.reduced + number * Memory::reducedWords;
-    words[0] = call.count == 0 ? 0 : call.asks[call.count - 1].place + call.asks[call.count - 1].count;
+    words[0] = call.count == 0 ? 0 : call.queries[call.count - 1].place + call.queries[call.count - 1].count;
     for (int i = 0; i < (int)words[0]; ++i)
       words[1 + i] = ~0u;
   }
   constexpr int results = resultsOf<Config>();
 #pragma unroll 1
   for (int result = 0; result < results; ++result) {
-    const int entry = result * Config::rowsPerPass + number;
+    const int entry = result * (int)Memory::rows + number;
     const int line = result == 0 ? lineOfKept(c, call, slot, row, served, entry) : entry;
     abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, line < 0 ? line : 0, 0};
 #pragma unroll 1
     for (int i = 0; i < call.count; ++i) {
-      const CallAsk &ask = call.asks[i];
-      if (results > 1 && ask.result != result)
+      const CallQuery &query = call.queries[i];
+      if (results > 1 && query.result != result)
         continue;
-      const auto rows = ask.rowsOf(served);
+      const auto rows = query.rowsOf(served);
       if (!rows.has(row))
         continue;
       wanted = true;
-      if (ask.reducer == ReducerKind::ArgMax)
+      if (query.reducer == ReducerKind::ArgMax)
         continue;
-      const int at = number * Memory::reducedWords + 1 + ask.place, drawn = position + 1 + ask.ahead;
-      const float temperature = sampling::isGreedy(ask.settings) ? 0.0f : ask.settings.temperature;
-      const u32 purpose = sampling::purposeOfDraw(ask.noise);
-      const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
-      const auto asked = [&](abi::RowAsk &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
+      const int at = number * Memory::reducedWords + 1 + query.place, drawn = position + 1 + query.ahead;
+      const float temperature = sampling::isGreedy(query.settings) ? 0.0f : query.settings.temperature;
+      const u32 purpose = sampling::purposeOfDraw(query.noise);
+      const int token = query.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
+      const auto store = [&](abi::RowQuery &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
                              int guessed) {
         to = {entryOfRow,
               reducer,
               word,
-              ask.count,
+              query.count,
               temperature,
-              ask.settings.topP,
-              ask.settings.minP,
-              ask.settings.topK,
+              query.settings.topP,
+              query.settings.minP,
+              query.settings.topK,
               {key[0], key[1]},
               drawn,
               purpose,
@@ -99,26 +99,26 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
       };
       KeptRow read = {}, taken = {};
       if constexpr (keptFieldsOf<Config>() > 0) {
-        read = keptRow(c, slot, ask.keptBy(CallAsk::Reads), row);
+        read = keptRow(c, slot, query.keptBy(CallQuery::Reads), row);
         if (temperature > 0.0f)
-          taken = keptRow(c, slot, ask.keptBy(CallAsk::Minus), row - rows.first);
+          taken = keptRow(c, slot, query.keptBy(CallQuery::Minus), row - rows.first);
       }
       const bool ofPass = read.line >= 0, whole = taken.line >= 0; // nothing is taken away
-      if (ofPass && whole && draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
+      if (ofPass && whole && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
         continue;
       }
       if (ofPass && draw.kept == 0)
         draw.kept = 1 + line;
       const bool guessed =
-          ofPass && whole && draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
+          ofPass && whole && draw.at < 0 && !draw.guesses && query.reducer == ReducerKind::Sample && query.count == 1;
       if (guessed)
         draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, draw.kept, 1};
-      abi::RowAsk *const to = Memory::rowAsks(p) + atomicAdd(&c.rowAsks, whole ? 1 : 2);
-      asked(to[0], ofPass ? entry : -1 - read.best, int(ask.reducer), at, ofPass ? line : read.line,
-            whole ? ask.part : 1, guessed);
+      abi::RowQuery *const to = Memory::rowQueries(p) + atomicAdd(&c.rowQueries, whole ? 1 : 2);
+      store(to[0], ofPass ? entry : -1 - read.best, int(query.reducer), at, ofPass ? line : read.line,
+            whole ? query.part : 1, guessed);
       if (!whole)
-        asked(to[1], -1 - taken.best, int(ReducerKind::MaxProb), -1, taken.line, 0, 0);
+        store(to[1], -1 - taken.best, int(ReducerKind::MaxProb), -1, taken.line, 0, 0);
     }
     Memory::draws(p)[entry] = draw;
   }
@@ -127,9 +127,9 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
 
 /// The same of a call that asks for best tokens only.
 template <class Control> __device__ bool plainRow(Control &c, int slot, int row, int served, int number) {
-  using Memory = AskMemory<typename Control::Config>;
+  using Memory = QueryMemory<typename Control::Config>;
   const abi::LaunchParams &p = c.params();
-  if (c.pass->wantLogits & kAsks) // of another call
+  if (c.pass->wantLogits & kQueries) // of another call
     for (int result = 0; result < Memory::results; ++result)
       Memory::draws(p)[result * Memory::rows + number] = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
   if (p.trace) {
@@ -138,13 +138,13 @@ template <class Control> __device__ bool plainRow(Control &c, int slot, int row,
     if (words > 0) // else rows may have no word after that
       p.reduced[number * Memory::reducedWords + 1] = ~0u;
   }
-  return CallAsk::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
+  return CallQuery::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
 }
 
 /// For the trace, what such a call gave.
 template <class Control> __device__ void tracePlain(Control &c, int slot) {
-  using Memory = AskMemory<typename Control::Config>;
-  const auto rows = CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot]);
+  using Memory = QueryMemory<typename Control::Config>;
+  const auto rows = CallQuery::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot]);
   for (int row = rows.first + laneId(); c.plain[slot] > 1 && row < rows.last; row += 32) {
     const int number = c.rowBegin[slot] + row, token = c.pass->rows[number].result;
     c.params().reduced[number * Memory::reducedWords + 1] = token == RowIsNan ? ~0u : u32(token);
@@ -174,8 +174,32 @@ __device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row
   openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
 }
 
-/// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
-template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool) {
+/// Rows of this pass in front of those that are read, where it runs in pieces.
+template <class Control> __device__ __forceinline__ int unreadRows(const Control &c) {
+  if constexpr (Control::pieces)
+    return c.unread;
+  return 0;
+}
+
+/// Rows of a slot's call that stand in the piece of the pass that runs now; and which number row 0 of the call has, or
+/// would have.
+struct RowsOfPiece {
+  int from, to, begin;
+};
+template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(const Control &c, int slot) {
+  const int count = c.taken[slot];
+  if constexpr (Control::pieces)
+    if (c.unread > 0) {
+      const int begin = c.firstUnread[slot] - c.from;
+      return c.isUnread(slot) ? RowsOfPiece{max(0, -begin), max(0, min(count, c.to - c.firstUnread[slot])), begin}
+                              : RowsOfPiece{0, c.from == c.to ? count : 0, c.rowBegin[slot]};
+    }
+  return {0, count, c.rowBegin[slot]};
+}
+
+/// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot. `again`: the pass runs in
+/// pieces, and this is another one.
+template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool, bool again = false) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   if constexpr (Control::trees)
@@ -187,10 +211,11 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     if (count < 0)
       continue;
     auto &r = c.seated(s);
-    const int begin = c.rowBegin[s], firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
+    const auto [from, to, begin] = rowsOfPiece(c, s);
+    const int firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
     const u32 flagsOfCall = c.callFlags[s] & (kOfPrompt - 1);
 #pragma unroll 1
-    for (int i = laneId(); i < count; i += 32) {
+    for (int i = from + laneId(); i < to; i += 32) {
       const int place = firstPlace + i;
       Row row = {s, pool.fedToken(s, place), place, place, place + 1, place - 1, flagsOfCall, RowNotWanted};
       if constexpr (Pool::trees)
@@ -199,12 +224,12 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
           row.visible = pool.rowWord(s, Pool::Visible, place);
           row.parent = pool.rowWord(s, Pool::Parent, place);
         }
-      if constexpr (Control::asks)
+      if constexpr (Control::queries)
         if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
-                       : !askOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
+                       : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
-                           ? c.logitsLine(pool, s, row, c.rowsDone + begin + i)
+                           ? c.logitsLine(pool, s, row, c.rowsDone + unreadRows(c) + begin + i)
                            : -1;
       const int page = pool.pageAt(s, place / Pool::pageTokens, top);
       if constexpr (Pool::trees)
@@ -213,6 +238,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + place % Pool::pageTokens, line);
     }
     __syncwarp(); // all lanes have read the last page
+    if (again)
+      continue;
     pool.take(s, top, added);
     __syncwarp();
     if (laneId() == 0) {
@@ -227,15 +254,36 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
   }
 }
 
-/// How many asks the rows have.
-template <class Control> __device__ __forceinline__ void tellRowAsks(Control &c) {
-  if constexpr (Control::asks) {
-    if (c.numRows == 0 || !(c.pass->wantLogits & kAsks)) // without rows there is no pass
+/// How many queries the rows have.
+template <class Control> __device__ __forceinline__ void tellRowQueries(Control &c) {
+  if constexpr (Control::queries) {
+    if (c.numRows == 0 || !(c.pass->wantLogits & kQueries)) // without rows there is no pass
       return;
     consumerSync();
     if (threadIdx.x == 0)
-      reinterpret_cast<abi::AskHeader *>(c.params().asks)->count = c.rowAsks;
+      reinterpret_cast<abi::QueryHeader *>(c.params().queries)->count = c.rowQueries;
   }
+}
+
+/// Of a pass that runs in pieces: whether it has more of them. Then the next one is open. All consumers.
+template <class Control> __device__ bool nextPiece(Control &c) {
+  consumerSync();
+  const bool more = c.unread > 0 && (c.unreadDone < c.unread || c.readLeft > 0);
+  if (!more)
+    return false;
+  if (c.params().trace && warpId() == 0)
+    tracePiece(c);
+  consumerSync();
+  c.pools.each([&](auto &pool) {
+    if (pool.model != c.pass->model)
+      return;
+    if (threadIdx.x == 0)
+      openPiece(c, pool);
+    consumerSync();
+    fillRows(c, pool, true);
+  });
+  tellRowQueries(c);
+  return true;
 }
 
 /// Forms the pass of the calls that wait for it. The model runs when `c.numRows` is not 0. A barrier of the CTA must
@@ -247,7 +295,7 @@ template <class Pool, class Control> __device__ void formPass(Control &c) {
     chooseCalls(c, pool);
   consumerSync();
   fillRows(c, pool);
-  tellRowAsks(c);
+  tellRowQueries(c);
 }
 template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
 
@@ -264,7 +312,7 @@ template <class Pool, class Control> __device__ bool formPass(Control &c, int nu
     chooseCalls(c, c.template poolOf<Pool>(), loop);
   consumerSync();
   fillRows(c, c.template poolOf<Pool>());
-  tellRowAsks(c);
+  tellRowQueries(c);
   if (threadIdx.x == 0)
     c.after = number;
   return c.numRows > 0;
@@ -282,18 +330,18 @@ template <class Control> __device__ bool servedRound(Control &c) {
 
 /// Whether a lane's rows of those that a call reads have a NaN in another result than the logits. Their words say so.
 template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, int served) {
-  using Memory = AskMemory<typename Control::Config>;
+  using Memory = QueryMemory<typename Control::Config>;
   const abi::LaunchParams &p = c.params();
   const auto &call = Memory::ofSlot(p, slot);
   bool nan = false;
 #pragma unroll 1
   for (int i = 0; i < call.count; ++i) {
-    const CallAsk &ask = call.asks[i];
-    const auto rows = ask.rowsOf(served);
-    if (ask.result == 0)
+    const CallQuery &query = call.queries[i];
+    const auto rows = query.rowsOf(served);
+    if (query.result == 0)
       continue;
     for (int row = rows.first + laneId(); row < rows.last; row += 32)
-      nan = nan || loadWord(p.reduced + (c.rowBegin[slot] + row) * Memory::reducedWords + 1 + ask.place) == ~0u;
+      nan = nan || loadWord(p.reduced + (c.rowBegin[slot] + row) * Memory::reducedWords + 1 + query.place) == ~0u;
   }
   return nan;
 }
@@ -313,30 +361,30 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
     const int draft = draftAt(row, 0);
     if constexpr (keptFieldsOf<typename Control::Config>() > 0) // the best token of a kept row is said with it
       if (!c.plain[slot] &&
-          lineOfKept(c, AskMemory<typename Control::Config>::ofSlot(p, slot), slot, row, served, 0) < 0)
+          lineOfKept(c, QueryMemory<typename Control::Config>::ofSlot(p, slot), slot, row, served, 0) < 0)
         continue;
     if (draft >= 0 && c.pass->rows[begin + row].result >= 0)
       c.pass->rows[begin + row].result = draft;
   }
-  if constexpr (Control::asks) {
-    using Memory = AskMemory<typename Control::Config>;
+  if constexpr (Control::queries) {
+    using Memory = QueryMemory<typename Control::Config>;
     const auto &call = Memory::ofSlot(p, slot);
-    const int asked = c.plain[slot] ? 0 : call.count;
+    const int queries = c.plain[slot] ? 0 : call.count;
 #pragma unroll 1
-    for (int i = 0; i < asked; ++i) {
-      const CallAsk &ask = call.asks[i];
-      const bool tokens = ask.reducer == ReducerKind::ArgMax || ask.reducer == ReducerKind::Sample ||
-                          (ask.reducer == ReducerKind::TopK && ask.part == 0);
-      const auto rows = ask.rowsOf(served);
+    for (int i = 0; i < queries; ++i) {
+      const CallQuery &query = call.queries[i];
+      const bool tokens = query.reducer == ReducerKind::ArgMax || query.reducer == ReducerKind::Sample ||
+                          (query.reducer == ReducerKind::TopK && query.part == 0);
+      const auto rows = query.rowsOf(served);
 #pragma unroll 1
-      for (int row = rows.first + laneId(); tokens && ask.count > 0 && row < rows.last; row += 32) {
-        u32 *const words = p.reduced + (begin + row) * Memory::reducedWords + 1 + ask.place;
-        const int draft = draftAt(row, ask.ahead);
+      for (int row = rows.first + laneId(); tokens && query.count > 0 && row < rows.last; row += 32) {
+        u32 *const words = p.reduced + (begin + row) * Memory::reducedWords + 1 + query.place;
+        const int draft = draftAt(row, query.ahead);
         const u32 first = loadWord(words);
         if (draft < 0 || first == ~0u)
           continue;
 #pragma unroll 1
-        for (int k = 1; k < ask.count; ++k)
+        for (int k = 1; k < query.count; ++k)
           if (loadWord(words + k) == u32(draft))
             words[k] = first;
         words[0] = u32(draft);
@@ -347,7 +395,7 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
 }
 
 /// Notes that the model has run on the call's rows. The stage's code after the call follows.
-template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
+template <class Pool, class Control> __device__ void completeCall(ActivationOf<Control> &t) {
   auto &r = t.r;
   if (Control::loops ? r.served != 1 : !r.served)
     return;
@@ -356,11 +404,11 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   const Results results = t.results();
   bool nan = false; // among rows that are read: the others have no results
 #pragma unroll 1
-  for (int i = laneId(); i < results.size(); i += 32)
+  for (int i = laneId(); i < results.size() && !t.c.isUnread(t.slot); i += 32)
     nan = nan || results[i] == RowIsNan;
   if constexpr (resultsOf<typename Control::Config>() > 1)
     nan = nan || (!t.c.plain[t.slot] && nanOfOtherResult(t.c, t.slot, results.size()));
-  if constexpr (Control::asks && !Control::several) // else tracePass() did
+  if constexpr (Control::queries && !Control::several) // else tracePass() did
     if (t.p.trace && t.c.plain[t.slot])
       tracePlain(t.c, t.slot);
   const bool draft = t.c.callFlags[t.slot] & RowIsDraft;
@@ -381,12 +429,12 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   }
   __syncwarp();
   if constexpr (Pool::model > 0)
-    if (t.p.oracle)
+    if (t.p.oracle && !t.c.isUnread(t.slot))
       putDrafts(t.c, t.number, t.slot, r.promptLen);
   if (__any_sync(~0u, nan))
     t.fail(kNumeric);
 }
-template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
+template <class Control> __device__ void completeCall(ActivationOf<Control> &t) {
   completeCall<typename Control::FirstPool>(t);
 }
 

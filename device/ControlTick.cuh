@@ -1,7 +1,7 @@
 //===- ControlTick.cuh - begin and end of a tick, the trace ----------------===//
 #pragma once
 
-#include "megalith/Turn.cuh"
+#include "megalith/Activation.cuh"
 #include "megalith/Live.cuh"
 #include "megalith/HostTick.cuh"
 
@@ -193,16 +193,16 @@ template <class Control> __device__ void reclaim(Control &c) {
   }
 }
 
-/// Counts the free pages that nobody was promised. Warp 0.
-template <class Control, class Pool> __device__ void countUnpromised(Control &c, Pool &pool) {
+/// Counts the free pages that are not reserved. Warp 0.
+template <class Control, class Pool> __device__ void countUnreserved(Control &c, Pool &pool) {
   using Config = typename Control::Config;
-  int promised = 0;
+  int reserved = 0;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    promised += c.request[s] >= 0 ? pool.promiseLeft(s) : 0;
-  promised = warpTotal(promised);
+    reserved += c.request[s] >= 0 ? pool.reservationLeft(s) : 0;
+  reserved = warpTotal(reserved);
   if (laneId() == 0) {
-    pool.unpromised = pool.freePages - promised;
+    pool.unreserved = pool.freePages - reserved;
     c.refused = 0;
   }
   __syncwarp();
@@ -246,7 +246,7 @@ template <class Control> __device__ void beginTick(Control &c) {
     __syncwarp(); // all lanes have read of the pass what the end of a launch changes
     c.pools.each([&](auto &pool) {
       if (pool.reserves)
-        countUnpromised(c, pool);
+        countUnreserved(c, pool);
     });
     if (laneId() == 0) {
       c.pools.each([](auto &pool) { pool.takeSnapshot(); });
@@ -282,7 +282,7 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
 #pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
     if (c.request[s] >= 0) {
-      TurnOf<Control> t(c, c.request[s], s);
+      ActivationOf<Control> t(c, c.request[s], s);
       parts(t);
     }
 }
@@ -331,14 +331,23 @@ template <class Control> __device__ __forceinline__ int tracedWords(Control &c, 
   return words;
 }
 
-/// Writes the rows of the pass at `out`. The warp.
-template <class Control> __device__ __forceinline__ void traceRows(Control &c, u32 *out, int rowWords) {
+/// Rows of the pass in front of its last piece, or of the one that has run.
+template <class Control> __device__ __forceinline__ int rowsBefore(const Control &c) {
+  if constexpr (Control::pieces)
+    if (c.unread > 0)
+      return c.from;
+  return 0;
+}
+
+/// Writes `rows` rows, those of the pass's last piece, where `out` is the place of the pass's first row. The warp.
+template <class Control> __device__ __forceinline__ void traceRows(Control &c, u32 *out, int rows, int rowWords) {
   constexpr int wordsOfRow = sizeof(Row) / 4;
+  out += rowsBefore(c) * rowWords;
 #pragma unroll 1
-  for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
+  for (int i = laneId(); i < rows * rowWords; i += 32) {
     const int row = i / rowWords, word = i % rowWords;
-    if constexpr (Control::asks) {
-      constexpr int reduced = AskMemory<typename Control::Config>::reducedWords;
+    if constexpr (Control::queries) {
+      constexpr int reduced = QueryMemory<typename Control::Config>::reducedWords;
       if (word >= wordsOfRow && word < wordsOfRow + reduced) {
         out[i] = loadWord(c.params().reduced + row * reduced + word - wordsOfRow);
         continue;
@@ -350,9 +359,20 @@ template <class Control> __device__ __forceinline__ void traceRows(Control &c, u
 
 template <class Control> __device__ __forceinline__ int wordsOfTracedRow(Control &c) {
   int words = int(sizeof(Row) / 4) + (c.params().kvHash ? 1 : 0);
-  if constexpr (Control::asks)
-    words += AskMemory<typename Control::Config>::reducedWords;
+  if constexpr (Control::queries)
+    words += QueryMemory<typename Control::Config>::reducedWords;
   return words;
+}
+
+/// Of a pass that runs in pieces, writes the rows of one to where the record will have them, if the trace has room.
+/// Warp 0.
+template <class Control> __device__ __noinline__ void tracePiece(Control &c) {
+  const abi::LaunchParams &p = c.params();
+  const int rowWords = wordsOfTracedRow(c);
+  const long long begin =
+      p.stats->traceWords + (Control::several ? int(abi::kTracePassWords) : int(abi::kTraceTickWords));
+  if (p.stats->traceDropped == 0 && begin + (long long)(rowsBefore(c) + c.pass->numRows) * rowWords <= p.traceCapacity)
+    traceRows(c, p.trace + begin, c.pass->numRows, rowWords);
 }
 
 /// Where a record of so many words goes in the trace; null: it does not fit, and is counted as dropped. Warp 0.
@@ -373,7 +393,7 @@ template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, 
 
 /// Of several passes: appends the record of the pass that has run. Warp 0.
 template <class Control> __device__ __noinline__ void tracePass(Control &c) {
-  if constexpr (Control::asks)
+  if constexpr (Control::queries)
     for (int s = 0; s < Control::Config::slots; ++s)
       if (c.request[s] >= 0 && c.taken[s] > 0 && c.plain[s])
         tracePlain(c, s);
@@ -390,7 +410,7 @@ template <class Control> __device__ __noinline__ void tracePass(Control &c) {
     out[3] = u32(c.numRows);
     out[4] = u32(rowWords) | u32(c.pass->model) << abi::kTraceModelShift;
   }
-  traceRows(c, out + abi::kTracePassWords, rowWords);
+  traceRows(c, out + abi::kTracePassWords, c.numRows - rowsBefore(c), rowWords);
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
@@ -436,7 +456,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
     }
     out += abi::kTraceTickWords;
     if constexpr (!Control::several)
-      traceRows(c, out, rowWords);
+      traceRows(c, out, c.numRows - rowsBefore(c), rowWords);
     out += numRows * rowWords;
 #pragma unroll 1
     for (int s = 0; s < Config::slots; ++s)
@@ -482,8 +502,8 @@ template <class Control> __device__ __forceinline__ void countPass(Control &c) {
     __syncwarp();
   }
   // Stages change what was traced: what a slot's next call asks for, and drafts of the host that are put into the rows.
-  if constexpr (Control::asks || abi::kModels > 1)
-    if (p.oracle || (Control::asks && p.trace))
+  if constexpr (Control::queries || abi::kModels > 1)
+    if (p.oracle || (Control::queries && p.trace))
       consumerSync();
 }
 

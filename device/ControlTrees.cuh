@@ -48,7 +48,7 @@ __device__ __forceinline__ FedRows<View, Hangs> fedRows(const View &view, const 
 }
 
 /// A run of a stage ends. The whole warp.
-template <class Turn> __device__ __forceinline__ void endRuns(Turn &t) {
+template <class Activation> __device__ __forceinline__ void endRuns(Activation &t) {
   if (laneId() == 0 && t.slot >= 0)
     t.c.pools.each([&](auto &pool) {
       if constexpr (requires { pool.runRows; })
@@ -57,11 +57,11 @@ template <class Turn> __device__ __forceinline__ void endRuns(Turn &t) {
   __syncwarp();
 }
 
-/// Notes of each row of a call of `size` rows its parent's place, its position and what it sees. The turn faults where
-/// these are none. The whole warp.
-template <class Call, class Turn, class Pool, class Hangs>
-__device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int line) {
-  using Config = typename Turn::Config;
+/// Notes of each row of a call of `size` rows its parent's place, its position and what it sees. The activation faults
+/// where these are none. The whole warp.
+template <class Call, class Activation, class Pool, class Hangs>
+__device__ void noteRows(Activation &t, Pool &pool, int size, const Hangs &hangs, int line) {
+  using Config = typename Activation::Config;
   const int slot = t.slot, len = pool.kvOf(t.r).len;
   const int count = min(size, Call::chunk > 0 ? min(Call::chunk, Config::rowsPerPass) : Config::rowsPerPass);
   const int from = pool.keepFrom(slot, len), first = pool.firstPlace(slot, len, Call::draft), earlier = first - len;
@@ -146,7 +146,7 @@ template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long
   __syncwarp();
 }
 /// For the caller's dump: drafts up to position `kept` are kept, and their logits are those after their positions.
-template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool &pool, int kept) {
+template <class Activation, class Pool> __device__ void keepLogits(Activation &t, const Pool &pool, int kept) {
   if (!t.p.logits || t.p.replay || Pool::model != 0)
     return;
   const OwnLines own = linesOf(t.p, t.r, t.number);
@@ -201,8 +201,8 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
 
 /// Moves the rows path[0] to path[count - 1] of the run to the first places after the valid ones. They should be a
 /// path, on which rows ascend: so what is written was read. The whole warp.
-template <class Turn, class Pool, class View>
-__device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int line) {
+template <class Activation, class Pool, class View>
+__device__ void moveRows(Activation &t, Pool &pool, int count, const View &path, int line) {
   const int slot = t.slot, first = pool.kvOf(t.r).len, rows = pool.kvOf(t.r).end - first;
   if (count > rows) {
     t.raiseRange(line, count, rows);

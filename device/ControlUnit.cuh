@@ -6,7 +6,7 @@
 #pragma once
 
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Shape.h"
 
 #include "megalith/Types.cuh"
@@ -27,11 +27,11 @@
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
-#include "megalith/Asks.cuh"
+#include "megalith/LogitsQueries.cuh"
 #include "megalith/ControlTrees.cuh"
 #include "megalith/Control.cuh"
 #include "megalith/Binders.cuh"
-#include "megalith/Turn.cuh"
+#include "megalith/Activation.cuh"
 #include "megalith/HostSide.cuh"
 #include "megalith/Live.cuh"
 #include "megalith/HostTick.cuh"

@@ -12,10 +12,10 @@ namespace megalith::device {
 /// kPoolExhausted and so on.
 enum FaultCode : int {
 #define FAULT(Enum, Code, Name, Text, Numbers) k##Enum = Code,
-#include "megalith/Faults.def"
+#include "megalith/Contract/Faults.def"
 };
 #define FAULT(Enum, Code, Name, Text, Numbers) static_assert(Code < abi::kFaultAtCall);
-#include "megalith/Faults.def"
+#include "megalith/Contract/Faults.def"
 
 /// A fault's code with the line of the pipeline's file that raised it. This is RequestHeader::fault without the state.
 /// Functions that stages call take the line of their caller. `#line` makes it a line of the YAML.

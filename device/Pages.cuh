@@ -215,12 +215,12 @@ template <class P> __device__ constexpr int dumpedWordsOf() {
     return P::vocab;
 }
 
-/// A pool as control sees it: its pages, and what was promised of them.
+/// A pool as control sees it: its pages, and what of them is reserved.
 template <class P>
 struct PoolState : Pages<P>,
                    Perhaps<hasRuns<P>(), RunRows<P::slots>>,
                    Perhaps<hasTrees<P>(), FreeRows<P::slots>>,
-                   Promises<P::failWhenFull ? 1 : P::slots> {
+                   Reservations<P::failWhenFull ? 1 : P::slots> {
   static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
   static constexpr bool reserves = !P::failWhenFull;
   static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
@@ -235,8 +235,10 @@ struct PoolState : Pages<P>,
                         pages = (positions + P::pageTokens - 1) / P::pageTokens + 1;
     return windowOf<P>() > 0 && pages < P::pages ? int(pages) : 0x7fffffff;
   }
-  /// What is left of a slot's promise.
-  __device__ int promiseLeft(int slot) const { return reserves ? max(0, this->promised[slot] - this->holds(slot)) : 0; }
+  /// What is left of a slot's reservation.
+  __device__ int reservationLeft(int slot) const {
+    return reserves ? max(0, this->reserved[slot] - this->holds(slot)) : 0;
+  }
   /// Sets `live` and `pressure`. One thread.
   __device__ __forceinline__ void takeSnapshot() {
     live = P::pages - this->freePages;
@@ -321,7 +323,7 @@ struct PoolState : Pages<P>,
     return (long long)r.promptLen + r.maxNewTokens + P::rowsBeyond;
   }
   /// Pages to reserve for a request that gains a slot. Its mostPositions() fit into the pool.
-  template <class Request> __device__ static int pagesToPromise(const Request &r) {
+  template <class Request> __device__ static int pagesToReserve(const Request &r) {
     const int worst = min(Pages<P>::pagesFor(int(mostPositions(r))), mostHeld());
     return P::reserve < 0 ? worst : min(worst, Pages<P>::pagesFor(r.numTokens + P::reserve + P::rowsBeyond));
   }

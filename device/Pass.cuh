@@ -14,14 +14,14 @@
 
 namespace megalith::device {
 
-/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row; where rows may be free, one
+/// At the beginning of LaunchParams::flagged stand a word of the pass and two of each row; where rows may be free, one
 /// more of each row after those of kMaxRows rows. In the first one, beside the number of rows:
 enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
-  kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
+  kQueries = 256, ///< some row is asked for more than its best token. The head runs then
 };
 /// And of several models the pass's, and the one of which the pass after it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
@@ -130,7 +130,7 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
     pass.wide = own.wide;
   }
   pass.numRows = (int)(plan.x >> kPassRowsShift);
-  pass.wantLogits = plan.x & (kRunsHead | kAsks);
+  pass.wantLogits = plan.x & (kRunsHead | kQueries);
   pass.wide.passes += pass.numRows > kTileRows;
   pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits != 0;
   pass.tick = (int)plan.y;
@@ -149,25 +149,30 @@ __device__ __forceinline__ void openPass(Pass &pass, const abi::LaunchParams &p,
                                          int firstRow) {
   const Words4 plan = {(u32)numRows << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};
   enterPass(pass, plan);
-  Words4 *words = reinterpret_cast<Words4 *>(p.tagged);
-  storeTagged(words, plan);
+  Words4 *words = reinterpret_cast<Words4 *>(p.flagged);
+  storeFlagged(words, plan);
   if (numRows == 0) // the others wait for a row's words, too
     for (int i = 1; i < 3; ++i)
-      storeTagged(words + i, {0, 0, 0, plan.w});
+      storeFlagged(words + i, {0, 0, 0, plan.w});
 }
 
 /// The reducers of logits.
 enum class ReducerKind : int {
 #define REDUCER(Id, ...) Id,
-#include "megalith/Reducers.def"
+#include "megalith/Contract/Reducers.def"
 };
 
 /// How many reducers a call has at most, where some call asks for more than the best token of each row; else 0.
-template <class Config> __device__ constexpr int asksOf() {
-  if constexpr (requires { Config::asks; })
-    return Config::asks;
+template <class Config> __device__ constexpr int queriesOf() {
+  if constexpr (requires { Config::queries; })
+    return Config::queries;
   else
     return 0;
+}
+
+/// Rows of a pass of calls that are read, at most: they run together.
+template <class Config> __device__ constexpr int readRowsOf() {
+  return Config::rowsPerPass < kMaxRows ? Config::rowsPerPass : kMaxRows;
 }
 
 /// How many results of a model calls may ask for, where some call asks for another one than the logits; else 1.
@@ -189,17 +194,17 @@ __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParam
   pass.rows[number] = row;
   pass.logitsOf[number] = line;
   pass.kv[number].place = place;
-  Words4 *words = reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * number;
-  storeTagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
-  storeTagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
+  Words4 *words = reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * number;
+  storeFlagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
+  storeFlagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
 }
 
 /// The third word of a row: where it hangs. Positions below `base` stand at the places of their numbers.
 __device__ __forceinline__ void openFreeRow(TreePass &pass, const abi::LaunchParams &p, int number, const Row &row,
                                             int base) {
   pass.base[number] = base;
-  storeTagged(reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * kMaxRows + number,
-              {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
+  storeFlagged(reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * kMaxRows + number,
+               {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
 }
 
 /// Looks of a CTA that waits, after which it sleeps between two of them: some milliseconds. Between two passes control
@@ -212,7 +217,7 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
   if (warpId() != 0)
     return;
   const abi::LaunchParams &p = *grid.params;
-  const Words4 *words = reinterpret_cast<const Words4 *>(p.tagged);
+  const Words4 *words = reinterpret_cast<const Words4 *>(p.flagged);
   const u32 number = pass.number + 1;
   const int lane = laneId();
   if (lane == 0) {
@@ -229,7 +234,7 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
   const auto await = [&](int at) {
     u64 since = 0;
     u32 ticks = 0;
-    for (u32 spin = 1; (w = loadTagged(words + at)).w != number; ++spin) {
+    for (u32 spin = 1; (w = loadFlagged(words + at)).w != number; ++spin) {
       if (spin % 1024 == 0) // ticks without rows are progress, too
         if (const u32 now = loadRelaxed(p.sync + kTicksAlone); now != ticks) {
           ticks = now;

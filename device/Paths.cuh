@@ -63,14 +63,14 @@ template <class A, class Rows> struct PathRows {
   }
 };
 
-/// Where earlier passes of a run may have written positions of a free row: `A::paths` is the byte of the tagged words
+/// Where earlier passes of a run may have written positions of a free row: `A::paths` is the byte of the flagged words
 /// at which their places begin, A::pathPlaces of each row of the pass.
 template <class A> __device__ constexpr bool hasPaths() {
   return requires { A::paths; };
 }
 /// The places of a row's positions from TreePass::base on, each page * page_tokens + position in the page.
 template <class A> __device__ __forceinline__ int *pathOf(const abi::LaunchParams &p, int row) {
-  return reinterpret_cast<int *>(p.tagged + A::paths) + row * A::pathPlaces;
+  return reinterpret_cast<int *>(p.flagged + A::paths) + row * A::pathPlaces;
 }
 
 } // namespace megalith::device

@@ -1,11 +1,11 @@
 //===- Reducers.cuh - what is made of rows' logits beside argmax ----------===//
 //
-// Control writes what it asks of a pass's rows into LaunchParams::asks (Abi.h). Two ways lead to the answers:
+// Control writes the logits queries of a pass's rows into LaunchParams::queries (Abi.h). Two ways lead to the answers:
 //
 //   draws   a token drawn from all tokens is the best of z / T + gumbel. Each CTA keeps the best of its own logits
 //           while it makes them, beside the best logit, and CTA 0 takes the best of all (Results.cuh).
-//   asks    what needs sums over the row, or a part of it that is found by them. The head keeps the row's logits, and
-//           looks at them give the answers (Looks.cuh, Answers.cuh).
+//   queries what needs sums over the row, or a part of it that is found by them. The head keeps the row's logits, and
+//           selection rounds give the answers (Selection.cuh, Answers.cuh).
 //
 // The arithmetic is that of Sampling.h.
 //===----------------------------------------------------------------------===//
@@ -18,20 +18,20 @@
 namespace megalith::device {
 
 /// A row whose answer is its best token, or that is not asked for any.
-constexpr abi::RowDraw kAsksNothing = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
+constexpr abi::RowDraw kNoQuery = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
 
 __device__ __forceinline__ const abi::RowDraw *drawsOf(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
+  return reinterpret_cast<const abi::RowDraw *>(p.queries + sizeof(abi::QueryHeader));
 }
 /// `Lines`: rows of a pass, of all results.
-template <int Lines> __device__ __forceinline__ const abi::RowAsk *rowAsksOf(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::RowAsk *>(drawsOf(p) + Lines);
+template <int Lines> __device__ __forceinline__ const abi::RowQuery *rowQueriesOf(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::RowQuery *>(drawsOf(p) + Lines);
 }
 
-/// CTA 0, one thread after a barrier of the CTA: the asks of the pass are there for all from then on. The word has the
-/// number of the last pass with some.
-__device__ __forceinline__ void tellAsks(const GridEdges &grid, const PassShared &pass) {
-  u32 *const word = grid.params->sync + kAsksThere;
+/// CTA 0, one thread after a barrier of the CTA: the queries of the pass are there for all from then on. The word has
+/// the number of the last pass with some.
+__device__ __forceinline__ void tellQueries(const GridEdges &grid, const PassShared &pass) {
+  u32 *const word = grid.params->sync + kQueriesThere;
   addRelease(word, pass.number - loadWord(word));
 }
 
@@ -40,32 +40,32 @@ __device__ __forceinline__ bool draws(const abi::RowDraw &draw) {
   return draw.temperature > 0.0f && (draw.at >= 0 || draw.guesses);
 }
 
-/// Waits for the asks of the pass, and takes the rows' draws. One warp, while the others go on; a barrier of the CTA
+/// Waits for the queries of the pass, and takes the rows' draws. One warp, while the others go on; a barrier of the CTA
 /// stands before any thread looks at them.
 template <int Rows, int Results>
-__device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const PassShared &pass,
-                                      PassDraws<Rows, Results> &of) {
+__device__ __noinline__ void takeQueries(const GridEdges &grid, int edge, const PassShared &pass,
+                                         PassDraws<Rows, Results> &of) {
   assumeShared(&grid);
   assumeShared(&pass);
   assumeShared(&of);
   if (warpId() != kConsumerWarps - 1)
     return;
   const abi::LaunchParams &p = *grid.params;
-  if (!(pass.wantLogits & kAsks)) {
+  if (!(pass.wantLogits & kQueries)) {
     for (int i = laneId(); i < Results * Rows; i += 32)
-      of.rows[i] = kAsksNothing;
+      of.rows[i] = kNoQuery;
     if (laneId() == 0)
-      of.asks = of.draws = 0;
+      of.queries = of.draws = 0;
     return;
   }
   if (laneId() == 0) {
     u64 since = 0;
-    for (u32 spin = 1; (int)(loadAcquire(p.sync + kAsksThere) - pass.number) < 0; ++spin)
+    for (u32 spin = 1; (int)(loadAcquire(p.sync + kQueriesThere) - pass.number) < 0; ++spin)
       if (grid.stopSeen(edge, spin, since))
         break;
   }
   __syncwarp();
-  const int asks = (int)loadWord(p.asks);
+  const int queries = (int)loadWord(p.queries);
   bool drawn = false;
 #pragma unroll 1
   for (int n = laneId(); n < Results * pass.numRows; n += 32) {
@@ -79,13 +79,13 @@ __device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const Pas
   }
   drawn = __any_sync(~0u, drawn);
   if (laneId() == 0) {
-    of.asks = asks;
+    of.queries = queries;
     of.draws = drawn;
   }
 }
 
-/// Rows of logits that the head keeps for asks, as it rounds them: Number is u16 (bf16) or float. In front of them, in
-/// lines below 0, stand those that requests keep; of a model with `KeptVocab` tokens. 0: there are none.
+/// Rows of logits that the head keeps for queries, as it rounds them: Number is u16 (bf16) or float. In front of them,
+/// in lines below 0, stand those that requests keep; of a model with `KeptVocab` tokens. 0: there are none.
 template <class Number, int Vocab, int KeptVocab = 0> struct KeptLogits {
   static constexpr int vocab = Vocab;
   static constexpr bool ofRequests = KeptVocab > 0;
@@ -116,7 +116,7 @@ template <class Number, int Vocab, int KeptVocab = 0> struct KeptLogits {
 };
 
 /// A thread's two logits of a row, in columns `column`, which is even, and the next one. Logits from Kept::vocab on do
-/// not count. Draws the row's token among them, and keeps them where asks will look at them.
+/// not count. Draws the row's token among them, and keeps them where queries will read them.
 template <class Kept>
 __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &draw, Best &best, int row, int column,
                                           Floats<2> logits) {
@@ -142,7 +142,7 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
                                          const PassDraws<Rows, Results> &draws, const Words4 *partial,
                                          const Words4 *bests = nullptr) {
   assumeShared(&grid);
-  if (!(pass.wantLogits & kAsks))
+  if (!(pass.wantLogits & kQueries))
     return;
   __syncwarp();
 #pragma unroll 1

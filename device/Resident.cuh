@@ -11,7 +11,7 @@
 //   many       passes may have more rows than a row tile
 //   words      activations cross as words, which are set back to ones after a pass
 //   stamps     the kernel takes the time of each phase
-//   asks       calls of some model have reducers beside argmax
+//   queries    calls of some model have reducers beside argmax
 //   passEdge   the end of a pass
 //   start(p)   what the producer begins a pass with
 //
@@ -26,9 +26,9 @@
 //   bringBody, bringHead(windows)      the activations of a segment
 //   runBody, runHead(numRows)          a segment; false when the kernel stops
 //   tokens(p)                       the table in which the next pass looks its tokens up
-//   settle()                        where it reduces: the asks of the pass; false when the kernel stops
+//   settle()                        where it reduces: the logits queries of the pass; false when the kernel stops
 //   reduceDraws()                   where it reduces: the rows' drawn tokens, in CTA 0
-//   finishAsks()                    where it reduces: what the asks gave, in CTA 0 after the end of the pass
+//   finishQueries()                 where it reduces: what the queries gave, in CTA 0 after the end of the pass
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -173,7 +173,7 @@ __device__ __forceinline__ bool runPass(const abi::LaunchParams &p, PassShared &
     return false;
   if constexpr (M::reduces)
     if (blockIdx.x == 0 && pass.wantLogits) {
-      M::finishAsks();
+      M::finishQueries();
       consumerSync();
     }
   if constexpr (K::stamps)
@@ -197,9 +197,9 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
     else
       awaitPass(grid, 0, pass);
     consumerSync();
-    if constexpr (K::asks)
-      if (blockIdx.x == 0 && threadIdx.x == 0 && !pass.done && (pass.wantLogits & kAsks))
-        tellAsks(grid, pass);
+    if constexpr (K::queries)
+      if (blockIdx.x == 0 && threadIdx.x == 0 && !pass.done && (pass.wantLogits & kQueries))
+        tellQueries(grid, pass);
     if (pass.done)
       break;
     if (threadIdx.x == 0)

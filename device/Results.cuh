@@ -46,7 +46,7 @@ template <int Rows>
 __device__ __forceinline__ void publishBest(Best *best, const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
   const auto publish = [&](int row, Best b) {
-    storeTagged(partial + (long long)row * gridDim.x + blockIdx.x, {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
+    storeFlagged(partial + (long long)row * gridDim.x + blockIdx.x, {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
   };
   if constexpr (Rows == kOneRow) {
     if (warpId() != 0) // warp 0 has all pairs of columns
@@ -112,14 +112,14 @@ __device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 t
 #pragma unroll
     for (int i = 0; i < batch; ++i)
       e[i] = {0, 0, tag - 1, 0};
-    // Each turn loads all that were not of this pass: to wait for one after the other would cost a trip to the L2 cache
-    // for each.
+    // Each iteration loads all that were not of this pass: to wait for one after the other would cost a trip to the L2
+    // cache for each.
 #pragma unroll 1
     for (u32 spin = 1;; ++spin) {
 #pragma unroll
       for (int i = 0; i < batch; ++i)
         if (e[i].z != tag)
-          e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+          e[i] = loadFlagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
       bool all = true;
 #pragma unroll
       for (int i = 0; i < batch; ++i)
@@ -181,7 +181,7 @@ template <class Pool> __device__ __noinline__ void hashRows(const abi::LaunchPar
   });
 }
 
-/// Takes the rows' results from the tagged words at byte `best`, and waits until all CTAs have left the pass. False
+/// Takes the rows' results from the flagged words at byte `best`, and waits until all CTAs have left the pass. False
 /// when the kernel stops. CTA 0, all consumers. One thread then tells the other CTAs, and meanwhile control goes on.
 /// `next`: as of reduceBest. `reduceOthers` takes what other reducers gave. In line, like what follows it, because code
 /// that is called once in a tick comes from far away.
@@ -193,7 +193,7 @@ __device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEd
   if (pass.wantLogits) {
     if (threadIdx.x == 0)
       noteEdge(bestEdge);
-    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best), next);
+    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->flagged + best), next);
     reduceOthers();
   }
   // All threads are to find the same: the flag may be set meanwhile.

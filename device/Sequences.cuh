@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Values.cuh"
 #include "megalith/Exact.h"
 

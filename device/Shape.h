@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 
 #ifdef __CUDACC__
 #define MEGALITH_SHAPE __device__ constexpr
@@ -41,9 +41,9 @@ enum PassSize : int {
   kOneRow = 1,       ///< one row: activations stay in registers as far as they can, and no edge waits for operands
   kHalfTileRows = 8, ///< no variant of its own: up to so many rows fill half of a row tile
   kTileRows = 16,    ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
-  kMaxRows = limits::rowsPerPass, ///< many rows, from 17 on: more than one row tile. A wide tile of attention is of
-                                  ///< such a pass
-  kUnitEnd, ///< no size: the variant of a product's function that ends a unit of a pass of many rows
+  kMaxRows = limits::readRows, ///< many rows, from 17 on: more than one row tile. A wide tile of attention is of such
+                               ///< a pass
+  kUnitEnd,                    ///< no size: the variant of a product's function that ends a unit of a pass of many rows
 };
 static_assert(kHalfTileRows * 2 == kTileRows);
 
@@ -61,30 +61,23 @@ MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows
 
 // --- reducers of logits (Reducers.cuh) -------------------------------------------
 
-/// Asks that are settled together, numbers of a look at one, and tokens that one gives at most.
-constexpr int kAsksAtOnce = 16, kLookBins = 256;
+/// Queries that are settled together, numbers of a selection round of one, and tokens that one gives at most.
+constexpr int kQueriesAtOnce = 16, kSelectionBins = 256;
 
 /// Bytes of a row of logits that are kept, each a number of `bytes` bytes.
 MEGALITH_SHAPE long long keptRowBytes(long long vocab, long long bytes) { return roundUp(vocab, 8) * bytes; }
 /// Of the rows that requests keep, all together at most.
 constexpr long long kMostKeptBytes = 1ll << 34;
-/// Bytes of the sums of looks: three tables of all asks, of which a look uses one after the other.
-MEGALITH_SHAPE long long lookTableBytes() { return 3ll * kAsksAtOnce * kLookBins * 8; }
+/// Bytes of the sums of selection rounds: three tables of all queries, of which a round uses one after the other.
+MEGALITH_SHAPE long long selectionTableBytes() { return 3ll * kQueriesAtOnce * kSelectionBins * 8; }
 /// Bytes of the keys that each CTA finds.
-MEGALITH_SHAPE long long lookListBytes(long long ctas) { return kAsksAtOnce * ctas * limits::reduced * 8; }
-/// Bytes of LaunchParams::looks.
-MEGALITH_SHAPE long long lookBytes(long long rows, long long vocab, long long bytes, long long ctas) {
-  return rows * keptRowBytes(vocab, bytes) + lookTableBytes() + lookListBytes(ctas);
+MEGALITH_SHAPE long long selectionListBytes(long long ctas) { return kQueriesAtOnce * ctas * limits::reduced * 8; }
+/// Bytes of LaunchParams::selection.
+MEGALITH_SHAPE long long selectionBytes(long long rows, long long vocab, long long bytes, long long ctas) {
+  return rows * keptRowBytes(vocab, bytes) + selectionTableBytes() + selectionListBytes(ctas);
 }
-/// Bytes of LaunchParams::asks: those of a pass; then control's of each slot, with the tokens that they ask for.
-constexpr int kRowDrawBytes = 32, kRowAskBytes = 64, kCallAskBytes = 64;
-/// `results`: of a model, that calls may ask for.
-MEGALITH_SHAPE long long askBytes(long long rows, long long slots, long long asks, long long results) {
-  return 16 + rows * results * kRowDrawBytes + rows * asks * kRowAskBytes + slots * (16 + asks * kCallAskBytes) +
-         slots * asks * rows * 4;
-}
-/// Bytes of a CTA's scratch for looks.
-constexpr int kLookScratchBytes = 8192;
+/// Bytes of a CTA's scratch for selection rounds.
+constexpr int kSelectionScratchBytes = 8192;
 
 // --- matrices in the stream (Matrices.cuh) --------------------------------------
 

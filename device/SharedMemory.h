@@ -7,7 +7,7 @@
 
 #ifdef __CUDA_ARCH__
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Shape.h"
 #endif
 
@@ -89,7 +89,7 @@ template <> struct PassModel<1> {
 /// What every CTA keeps of the pass.
 template <int Models> struct PassSharedOf : PassModel<Models> {
   int numRows, tick;
-  int wantLogits;  ///< not 0: the head runs. Of PassFlag kRunsHead and kAsks
+  int wantLogits;  ///< not 0: the head runs. Of PassFlag kRunsHead and kQueries
   int done;        ///< no pass follows
   int firstRow;    ///< rows of all passes before
   unsigned number; ///< of the pass
@@ -112,12 +112,12 @@ template <int Models> struct TreePassOf : PassSharedOf<Models> {
 };
 using TreePass = TreePassOf<abi::kModels>;
 
-/// What is asked of the rows of a pass (Reducers.cuh).
+/// Draws and queries of the rows of a pass (Reducers.cuh).
 template <int Rows, int Results = 1> struct PassDraws {
-  int asks;                                      ///< their number
+  int queries;                                   ///< their number
   int draws;                                     ///< some row draws at a temperature above 0
-  int left;                                      ///< the first of the asks that CTA 0 finishes
-  int look;                                      ///< number of the look that found their sums
+  int left;                                      ///< the first of the queries that CTA 0 finishes
+  int round;                                     ///< number of the round that found their sums
   alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model
 };
 
@@ -228,7 +228,7 @@ template <int Models> struct ControlNumbersOf {
   int lastModel;        ///< the model of the last pass
   int servedOfRound;    ///< of a loop: calls, so far
   int follower[Models]; ///< by model: of which model the pass after its last one was
-  int rowAsks;          ///< of the pass that is being formed
+  int rowQueries;       ///< of the pass that is being formed
 };
 
 /// Tables of the slots.
@@ -258,8 +258,18 @@ template <int Slots> struct CallModels {
 /// needs to be told, and what they get are the results of the rows.
 template <int Slots> struct PlainCalls {
   int plain[Slots]; ///< 0: another call. Else one more than the words that it has for a row in a trace: those of
-                    ///< CallAsk
-  int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallAsk
+                    ///< CallQuery
+  int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallQuery
+};
+/// Where passes may have more than kMaxRows rows. Such a pass runs in pieces: first the rows of calls that are not
+/// read, then the others.
+template <int Slots> struct PassPieces {
+  int unread, unreadDone; ///< rows of calls that are not read, of a pass that runs in pieces; those of them whose piece
+                          ///< was opened. Of another pass 0
+  int readLeft;           ///< rows of the piece that is to follow these; 0: none
+  unsigned flags;         ///< of the last piece
+  int from, to;           ///< unread rows of this piece
+  int firstUnread[Slots]; ///< number of the slot's first row among these; -1: its call is read
 };
 /// Of kernels in which rows may be a tree.
 struct MovedRows {
@@ -271,7 +281,7 @@ struct MovedRows {
 template <int Slots> struct PoolTables {
   int freePages;       ///< on the stack
   int live, pressure;  ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
-  int unpromised;      ///< free pages that no request in a slot was promised
+  int unreserved;      ///< free pages that no request in a slot has reserved
   int held[Slots];     ///< pages of each slot, those that it gave back among them
   int lastPage[Slots]; ///< the last page of each slot: in shared memory, where the table is not
   int callStart[Slots][tokensAtHand(Slots)]; ///< the first of the slot's fed tokens, see fedToken
@@ -279,8 +289,8 @@ template <int Slots> struct PoolTables {
   int known[Slots];                          ///< leading positions of the KV that were fed the request's own tokens
 };
 /// Of a pool that reserves pages.
-template <int Slots> struct Promises {
-  int promised[Slots]; ///< pages that admission reserved, those that are held included
+template <int Slots> struct Reservations {
+  int reserved[Slots]; ///< pages that admission reserved, those that are held included
 };
 /// Where all layers have a window.
 template <int Slots> struct FirstPages {

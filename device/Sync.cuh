@@ -10,11 +10,11 @@ namespace megalith::device {
 enum SyncWord {
   kGridArrivals = 0, ///< of CTAs, at edges and at the ends of passes
   kStopFlag = abi::kStopWord,
-  kPassesLeft = 64, ///< passes that all CTAs have left
-  kTicksAlone = 96, ///< the last tick that had no rows
-  kAsksThere = 128  ///< passes whose asks are there; of pipelines that have some
+  kPassesLeft = 64,   ///< passes that all CTAs have left
+  kTicksAlone = 96,   ///< the last tick that had no rows
+  kQueriesThere = 128 ///< passes whose queries are there; of pipelines that have some
 };
-static_assert(kAsksThere + 32 <= abi::kSyncWords);
+static_assert(kQueriesThere + 32 <= abi::kSyncWords);
 
 __device__ __forceinline__ u32 hash32(u32 x) {
   x ^= x >> 16;

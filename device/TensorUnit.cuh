@@ -6,7 +6,7 @@
 #pragma once
 
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Convert.h"
 #include "megalith/Shape.h"
 
@@ -28,7 +28,7 @@
 #include "megalith/Exact.h"
 #include "megalith/Sampling.h"
 #include "megalith/Reducers.cuh"
-#include "megalith/Looks.cuh"
+#include "megalith/Selection.cuh"
 #include "megalith/Answers.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"

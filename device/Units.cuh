@@ -38,8 +38,8 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
   facts.passRows = MEGALITH_OFFSET(PassShared, rows);
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);
-  facts.rowsPerPass = Plan::rowsPerPass;
-  facts.reduces = asksOf<Plan>() > 0 ? resultsOf<Plan>() : 0;
+  facts.rowsPerPass = readRowsOf<Plan>();
+  facts.reduces = queriesOf<Plan>() > 0 ? resultsOf<Plan>() : 0;
   facts.models = abi::kModels;
   for (int i = 0; i < abi::kModels; ++i) {
     facts.vocab[i] = factOf(Plan::vocab, i);

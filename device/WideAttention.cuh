@@ -51,7 +51,7 @@ constexpr int kWideWords = shape::WideAttention::words;
 /// The lane's word number `word`: those of a warp's lanes stand side by side.
 template <class A>
 __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
-  Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);
+  Words4 *const words = reinterpret_cast<Words4 *>(grid.params->flagged + A::wideSums);
   return words + ((unit * kConsumerWarps + warp) * (kWideWords * AttentionShape<A>::valueSlabs) + word) * 32 + laneId();
 }
 template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass, int layer) {
@@ -100,7 +100,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
           for (int k = 0; k < ahead; ++k)
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              part[k][i] = loadTagged(from(min(begin + k, ranges - 1)) + i * 32);
+              part[k][i] = loadFlagged(from(min(begin + k, ranges - 1)) + i * 32);
               absent |= part[k][i].w != tag;
             }
           absent = absent && !grid.stopSeen(edge, spin, since);
@@ -528,9 +528,9 @@ template <class A, class C, class Own, class Query> struct WideUnits {
       }
 #pragma unroll
       for (int word = 0; word < kWideWords / 2; ++word)
-        storeTagged(wideWord<A>(grid, at.unit, warp, slab * kWideWords + h * kWideWords / 2 + word),
-                    {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
-                     __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
+        storeFlagged(wideWord<A>(grid, at.unit, warp, slab * kWideWords + h * kWideWords / 2 + word),
+                     {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
+                      __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
       if constexpr (W::slabs > 1) { // the maximum is that of the next slab, too
         sum[h] = {};
         sum[h].m = ofRound;
@@ -539,7 +539,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   }
 };
 
-/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged
+/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the flagged
 /// words where the parts begin.
 template <class A, class C, class Own, class Query>
 __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale,

@@ -157,7 +157,7 @@ __device__ __forceinline__ bool stops(const GridEdges &grid) { return loadFlag(g
 /// has read the sums of its group.
 template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
   const int unit = firstUnit(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
-  return unit < unitsOf(M::groups, M::unitParts) ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts
+  return unit < unitsOf(M::groups, M::unitParts) ? reinterpret_cast<u32 *>(p.flagged + M::partsDone) + unit / kParts
                                                  : nullptr;
 }
 
@@ -208,7 +208,7 @@ template <int Group> struct UnitSums {
 template <class M> __device__ constexpr int partBytes() { return unitPartBytes(M::group); } ///< of one unit
 template <class M, class C>
 __device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, int firstRow) {
-  return p.tagged + M::parts + (long long)unit * partBytes<M>() + firstRow * (UnitShare<M::group>::strips * 64);
+  return p.flagged + M::parts + (long long)unit * partBytes<M>() + firstRow * (UnitShare<M::group>::strips * 64);
 }
 
 /// sums += a * b. `a` is 16 weight rows of each of four warps. `b` is rows of the pass: one core (Windows.cuh) stands

@@ -135,7 +135,7 @@ template <class Make> struct LateRows {
 template <class Make> __device__ __forceinline__ LateRows<Make> lateRows(Make make) { return {make}; }
 
 __device__ __forceinline__ u32 *counterAt(const abi::LaunchParams &p, long long offset) {
-  return reinterpret_cast<u32 *>(p.tagged + offset);
+  return reinterpret_cast<u32 *>(p.flagged + offset);
 }
 /// Counts this CTA at an operand, when it has stored its part of it. All consumers.
 inline __device__ __noinline__ void countOperand(u32 *counter) {

@@ -128,7 +128,7 @@ Failure CudaRun::open() {
 /// Zeros in the buffers of renewedMembers, on the stream.
 Failure CudaRun::renew() {
   const Driver &driver = engine.device.driver();
-  const size_t bytes[] = {static_cast<size_t>(engine.info.taggedBytes), abi::kSyncWords * sizeof(unsigned)};
+  const size_t bytes[] = {static_cast<size_t>(engine.info.flaggedBytes), abi::kSyncWords * sizeof(unsigned)};
   for (size_t i = 0; i < std::size(renewedMembers); ++i) {
     CUdeviceptr memory = 0;
     std::memcpy(&memory, reinterpret_cast<const char *>(&image.params) + renewedMembers[i], sizeof(memory));

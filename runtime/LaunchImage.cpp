@@ -38,7 +38,7 @@ std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
     buffers.push_back({MODEL_MEMBER(i, kCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
     buffers.push_back({MODEL_MEMBER(i, vCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
   }
-  buffers.push_back({MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero});
+  buffers.push_back({MEMBER(flagged), static_cast<size_t>(m.flaggedBytes), LaunchBuffer::Zero});
   return buffers;
 }
 
@@ -231,11 +231,11 @@ void LaunchImage::addReducing() {
     add(MEMBER(settings), entries() * sizeof(abi::Settings), LaunchBuffer::Unwritten);
   else
     addImage(MEMBER(settings), settings, LaunchBuffer::Const);
-  if (!manifest->reducing.askBytes)
+  if (!manifest->reducing.queryBytes)
     return;
-  add(MEMBER(asks), manifest->reducing.askBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(queries), manifest->reducing.queryBytes, LaunchBuffer::Unwritten);
   add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
-  add(MEMBER(looks), manifest->reducing.lookBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(selection), manifest->reducing.selectionBytes, LaunchBuffer::Unwritten);
 }
 
 void LaunchImage::addResults() {

@@ -39,7 +39,7 @@ struct LaunchBuffer {
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
 
 /// Offsets in abi::HostParams of the buffers that are zeros again before a launch with which counts begin anew.
-constexpr size_t renewedMembers[] = {offsetof(abi::HostParams, tagged), offsetof(abi::HostParams, sync)};
+constexpr size_t renewedMembers[] = {offsetof(abi::HostParams, flagged), offsetof(abi::HostParams, sync)};
 
 /// The buffers and numbers of one run.
 class LaunchImage {

@@ -97,10 +97,11 @@ static Manifest read(const JsonView &j) {
   if (j.find("tick_passes"))
     m.tickPasses = count(j, "tick_passes");
   if (const auto reducing = j.find("reducing"))
-    m.reducing = {true, count(*reducing, "ask_bytes"), count(*reducing, "words"), count(*reducing, "look_bytes")};
+    m.reducing = {true, count(*reducing, "query_bytes"), count(*reducing, "words"),
+                  count(*reducing, "selection_bytes")};
   m.scratchBytes = count(j, "scratch_bytes");
   m.workspaceOnes = j.at("workspace_ones").boolean();
-  m.taggedBytes = count(j, "tagged_bytes");
+  m.flaggedBytes = count(j, "flagged_bytes");
   m.models = readModels(j.at("models"));
   j.at("edges").list([&](const JsonView &e) { m.edges.push_back({e.at("name").string(), e.at("place").string()}); });
   const JsonView control = j.at("control");

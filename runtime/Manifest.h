@@ -60,14 +60,14 @@ struct Manifest {
   };
   std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
-  int64_t slots, rowsPerPass, callTokens, scratchBytes, taggedBytes;
+  int64_t slots, rowsPerPass, callTokens, scratchBytes, flaggedBytes;
   int64_t tickPasses = 0; ///< of a tick at most, where each has a record of its own in the trace; else 0
   int64_t draftLines = 0; ///< logits of drafts that may come to be kept; 0: they stand where they are kept
   /// What takes the requests' settings, or their random numbers.
   struct Reducing {
     bool any = false;
     /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
-    int64_t askBytes = 0, words = 0, lookBytes = 0;
+    int64_t queryBytes = 0, words = 0, selectionBytes = 0;
   } reducing;
   bool host = false;         ///< something goes by the host's clock, or by when requests arrived
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch

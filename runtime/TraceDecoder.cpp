@@ -55,7 +55,7 @@ private:
     constexpr size_t words = sizeof(Row) / sizeof(unsigned);
     static_assert(words == 8);
     const size_t rowWords = shape & ((1u << abi::kTraceModelShift) - 1), model = shape >> abi::kTraceModelShift;
-    const size_t reduced = manifest.reducing.askBytes ? 1 + static_cast<size_t>(manifest.reducing.words) : 0;
+    const size_t reduced = manifest.reducing.queryBytes ? 1 + static_cast<size_t>(manifest.reducing.words) : 0;
     const bool hashed = rowWords == words + reduced + 1;
     if ((rowWords != words + reduced && !hashed) || rows * rowWords > left() || model >= manifest.models.size())
       return false;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Check which folder includes which, that no code knows a shipped file's name, and that
-PTX stands in one place.
+PTX stands in one place, as does what tests wait with.
 
 The table says for each folder what it may see. A folder may always see itself.
 """
@@ -19,7 +19,7 @@ CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Samplin
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
-LIVE, LIMITS = "LiveSession.h", "Limits.h"
+LIVE, LIMITS = "LiveSession.h", "Contract/Limits.h"
 # What C++, C and Python have in common: only binders include these.
 SHARED = ["RequestEnd.def", "Request.def", "RunOptions.def", "LiveOptions.def", "LiveStats.def"]
 API = ["Api.h", LIVE, "Tools.h", "megalith.h", ERROR, EXPORT, HOST_LOOP, REQUEST, END]
@@ -30,7 +30,6 @@ ALLOWED = {
     "Tools.h": ["Api.h"],
     "megalith.h": [],
     "Error.h": [EXPORT],
-    "Limits.h": [],
     "Export.h": [],
     "HostLoop.h": [],
     "Request.h": [EXPORT],
@@ -44,12 +43,12 @@ ALLOWED = {
     "Json": ["Text"],
     "Checkpoint": ["Json", "Text", "Os", CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
-    "Syntax": [LIMITS, "Support", "Text"],
-    "Sema": [LIMITS, "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
-    "IR": [LIMITS, "Contract", "Support", "Text", REQUEST, EXACT],
+    "Syntax": ["Contract", "Support", "Text"],
+    "Sema": ["Contract", "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
+    "IR": ["Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": [LIMITS, "IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
+    "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
@@ -57,20 +56,20 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
             *SHARED],
-    "runtime": [LIMITS, "Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
-    "device": [LIMITS, "Contract"],
+    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
-    "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
+    "tools/megalith": ["Api.h", LIVE, "Tools.h", ERROR, REQUEST, LIMITS, "Support", "Text", "Os"],
     # The Python module is one, too.
     "python": ["Api.h", LIVE, ERROR, REQUEST, *SHARED],
     "tools/acceptance": ["Reference", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
-CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "Asks", "ControlTrees", "Control", "Binders", "Turn", "HostSide",
+CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "IssueCalls", "Seats", "Activation", "HostSide",
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Looks", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 WIDE = {path.name for path in (root / "device/wide").glob("*.cuh")}
 UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
@@ -95,11 +94,9 @@ def target_of(path, name):
     """What an include names: a folder, or a header that the table lists singly. None: it names nothing that this
     folder could see."""
     if folder_of(path) == "device":  # compiled with its own header names
-        stem = name.removeprefix("megalith/")
-        if (root / "include/megalith/Contract" / stem).is_file():
+        if name.startswith("megalith/Contract/") and (root / "include" / name).is_file():
             return "Contract"
-        if stem == LIMITS:
-            return LIMITS
+        stem = name.removeprefix("megalith/")
         known = any((root / "device" / place / stem).is_file() for place in ("", "wide", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
@@ -190,6 +187,22 @@ def check_primitives():
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
 
 
-problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_words(), *check_primitives()]
+# Loops that look until something has happened; random loads.
+WAITS = {"test/Unit/Waiting.h", "python/tests/serving.py", "python/tests/browser.py", "test/Driver/Inputs/sweep_interrupted.py",
+         "test/Errors/endings.test", "test/Random/requests.cpp"}
+
+
+def check_waits():
+    """No test depends on time: it waits for what happens."""
+    sleeps = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|(?:time|asyncio)\.sleep)\((?!0\))|(?<![\w.>])sleep\(")
+    for path in [*(root / "test").rglob("*"), *(root / "python/tests").glob("*.py")]:
+        name = path.relative_to(root).as_posix()
+        if path.suffix in (".cpp", ".h", ".py", ".test") and name not in WAITS:
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+                if sleeps.search(line):
+                    yield f"{name}:{number}: sleeps: wait for what happens, with Waiting.h or serving.py"
+
+
+problems = [*check_includes(), *check_floors(), *check_names(), *check_plain(), *check_words(), *check_primitives(), *check_waits()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

@@ -274,6 +274,8 @@ for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--link
 
 # As in test/lit.cfg.py.
 os.environ["MEGALITH_HOST_QUICK"] = "" if is_long else "1"
+os.environ["CCACHE_NOHASHDIR"] = "1"
+os.environ["PATH"] = os.pathsep.join([*filter(os.path.isdir, ["/usr/lib/ccache"]), os.environ["PATH"]])
 
 started = Meter()
 costs["build"][1] = started.before  # check.sh becomes this program, and what it waited for is counted as ours

@@ -44,8 +44,7 @@ config.environment["MEGALITH_CACHE_DIR"] = os.environ.get("MEGALITH_TEST_KERNELS
 root = os.path.dirname(config.test_source_root)
 # `%pick(A,B)`: A, and in the long set (`--param long=1`) B. Words without commas.
 isLong = lit_config.params.get("long", "0") == "1"
-# Kernels for the CPU run for a second, and compile for three times as long when they are optimized. Tests that have to do
-# with more than tiny contexts ask for that (`env MEGALITH_HOST_QUICK=`), and so does the long set.
+# Kernels for the CPU run for a second. The long set has them as users have them, and so have tests of what users see.
 config.environment["MEGALITH_HOST_QUICK"] = "" if isLong else "1"
 config.substitutions += [
     (r"%pick\(([^,()]*),([^,()]*)\)", r"\2" if isLong else r"\1"),

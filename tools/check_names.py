@@ -192,8 +192,8 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        shared = [ROOT / "include/megalith/Limits.h", *(ROOT / "include/megalith/Contract").glob("*")]
-        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
+        shutil.copytree(ROOT / "include/megalith/Contract", headers / "Contract")
+        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*")]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
         shutil.copy(ROOT / "device/cpu/Primitives.cuh", headers / "Primitives.cuh")

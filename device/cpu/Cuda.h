@@ -22,6 +22,7 @@ namespace megalith::cpu::kernel {
 // instrumented; a thread keeps its identity as long as it lives.
 #define HOST_CALL(Result, Name, Parameters, Arguments) __attribute__((visibility("hidden"))) Result Name Parameters;
 #include "megalith/HostCalls.def"
+__attribute__((visibility("hidden"))) void mmaOfWarp(char *deposits);
 __attribute__((visibility("hidden"), const)) unsigned threadX();
 __attribute__((visibility("hidden"), const)) unsigned ctaX();
 __attribute__((visibility("hidden"), const)) unsigned threads();

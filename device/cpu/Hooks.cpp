@@ -37,6 +37,39 @@ HIDDEN __attribute__((const)) unsigned ctaX() { return (*megalith_cpu_host->curr
 HIDDEN __attribute__((const)) unsigned threads() { return (*megalith_cpu_host->current)->threads; }
 HIDDEN __attribute__((const)) unsigned ctas() { return (*megalith_cpu_host->current)->ctas; }
 HIDDEN __attribute__((const)) char *shared() { return (*megalith_cpu_host->current)->shared; }
+
+/// The 16 x 8 sums of a warp: products in ascending order of k, one chain. Here, because this file is optimised
+/// whatever the kernel is.
+HIDDEN void mmaOfWarp(char *deposits) {
+  const auto low = [](unsigned pair) { return __builtin_bit_cast(float, pair << 16); };
+  const auto high = [](unsigned pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); };
+  using Four = float __attribute__((vector_size(16), may_alias));
+  MmaLane *lanes[32];
+  alignas(16) float a[16][16], b[16][8], c[16][8]; // [m][k], [k][n], [m][n]
+  for (int i = 0; i < 32; ++i) {
+    const MmaLane &lane = *(lanes[i] = reinterpret_cast<MmaLane *>(deposits + i * kLaneBytes));
+    const int row = i / 4, pair = i % 4 * 2;
+    for (int j = 0; j < 2; ++j) {
+      b[pair + j * 8][row] = low(lane.b[j]);
+      b[pair + j * 8 + 1][row] = high(lane.b[j]);
+      for (int m = 0; m < 2; ++m) {
+        a[row + m * 8][pair + j * 8] = low(lane.a[m + j * 2]);
+        a[row + m * 8][pair + j * 8 + 1] = high(lane.a[m + j * 2]);
+        c[row + m * 8][pair + j] = lane.c[m * 2 + j];
+      }
+    }
+  }
+  for (int m = 0; m < 16; ++m)
+    for (int n = 0; n < 8; n += 4) {
+      Four sums = *reinterpret_cast<Four *>(c[m] + n);
+      for (int k = 0; k < 16; ++k)
+        sums += a[m][k] * *reinterpret_cast<const Four *>(b[k] + n);
+      *reinterpret_cast<Four *>(c[m] + n) = sums;
+    }
+  for (int i = 0; i < 32; ++i)
+    for (int j = 0; j < 4; ++j)
+      lanes[i]->c[j] = c[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
+}
 } // namespace megalith::cpu::kernel
 
 #ifdef MEGALITH_CPU_CHECKED

@@ -33,6 +33,12 @@ enum class WarpOp : int {
 /// Bytes that a lane can bring to a warp operation.
 constexpr unsigned kLaneBytes = 48;
 
+/// What each lane brings to an mma; the sums are replaced.
+struct MmaLane {
+  float c[4];
+  unsigned a[4], b[2];
+};
+
 enum class AtomicOp : int { Load, Store, Add, And, Or, Min, Max, Exchange, CompareExchange };
 enum class Order : int { Relaxed, Acquire, Release, AcquireRelease };
 enum class Scope : int { Cta, Gpu, System };
@@ -60,7 +66,7 @@ struct Host {
   /// The deposits stay as they are until the lane's next warp operation.
   const char *(*warp)(WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *deposits));
 
-  // --- atomics and tagged words: 4, 8 or 16 (Load and Store) bytes
+  // --- atomics and flagged words: 4, 8 or 16 (Load and Store) bytes
   /// The old value (of Load: the value; of Store: 0).
   unsigned long long (*atomic)(AtomicOp op, void *at, unsigned bytes, unsigned long long operand,
                                unsigned long long compare, Order order, Scope scope);

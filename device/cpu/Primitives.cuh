@@ -40,47 +40,10 @@ u32 mulBf16(u32 a, u32 b) {
                   __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
 }
 
-/// What each lane brings to an mma; the sums are replaced.
-struct MmaLane {
-  float c[4];
-  u32 a[4], b[2];
-};
-
-/// The 16 x 8 sums of a warp: products in ascending order of k, one chain.
-MEGALITH_CPU_PLAIN inline void mmaOfWarp(char *deposits) {
-#define LANE(i) (*reinterpret_cast<MmaLane *>(deposits + (i) * cpu::kLaneBytes))
-  float b[16][8]; // [k][n]
-  for (int i = 0; i < 32; ++i)
-    for (int j = 0; j < 2; ++j) {
-      const u32 pair = LANE(i).b[j];
-      b[i % 4 * 2 + j * 8][i / 4] = __builtin_bit_cast(float, pair << 16);
-      b[i % 4 * 2 + j * 8 + 1][i / 4] = __builtin_bit_cast(float, pair & 0xffff0000u);
-    }
-  for (int m = 0; m < 16; ++m) {
-    float sums[8], a[16];
-    for (int t = 0; t < 4; ++t) {
-      MmaLane &l = LANE(m % 8 * 4 + t);
-      for (int j = 0; j < 2; ++j) {
-        sums[t * 2 + j] = l.c[m / 8 * 2 + j];
-        const u32 pair = l.a[m / 8 + j * 2];
-        a[t * 2 + j * 8] = __builtin_bit_cast(float, pair << 16);
-        a[t * 2 + j * 8 + 1] = __builtin_bit_cast(float, pair & 0xffff0000u);
-      }
-    }
-    for (int k = 0; k < 16; ++k)
-      for (int n = 0; n < 8; ++n)
-        sums[n] += a[k] * b[k][n];
-    for (int t = 0; t < 4; ++t)
-      for (int j = 0; j < 2; ++j)
-        LANE(m % 8 * 4 + t).c[m / 8 * 2 + j] = sums[t * 2 + j];
-  }
-#undef LANE
-}
-
 void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  const MmaLane mine = {{c[0], c[1], c[2], c[3]}, {a0, a1, a2, a3}, {b0, b1}};
-  const char *all = cpu::kernel::warp(cpu::WarpOp::Mma, ~0u, &mine, sizeof(mine), mmaOfWarp);
-  const MmaLane result = peek<MmaLane>(all + (threadIdx.x & 31) * cpu::kLaneBytes);
+  const cpu::MmaLane mine = {{c[0], c[1], c[2], c[3]}, {a0, a1, a2, a3}, {b0, b1}};
+  const char *all = cpu::kernel::warp(cpu::WarpOp::Mma, ~0u, &mine, sizeof(mine), cpu::kernel::mmaOfWarp);
+  const cpu::MmaLane result = peek<cpu::MmaLane>(all + (threadIdx.x & 31) * cpu::kLaneBytes);
   for (int i = 0; i < 4; ++i)
     c[i] = result.c[i];
 }
@@ -159,14 +122,14 @@ void addFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Orde
 u32 loadRelaxed(const u32 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
 u32 loadAcquire(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Gpu); }
 void addRelease(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Order::Release, cpu::Scope::Gpu); }
-Words4 loadTagged(const Words4 *p) {
+Words4 loadFlagged(const Words4 *p) {
   Words4 w;
   cpu::kernel::load16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu);
   return w;
 }
-void storeTagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
-u64 loadTagged2(const u64 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
-void storeTagged2(u64 *p, u32 value, u32 tag) {
+void storeFlagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+u64 loadFlagged2(const u64 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+void storeFlagged2(u64 *p, u32 value, u32 tag) {
   atomic(cpu::AtomicOp::Store, p, u64(tag) << 32 | value, cpu::Order::Relaxed, cpu::Scope::Gpu);
 }
 Words4 loadFresh4(const void *p) {

@@ -317,7 +317,7 @@ void addRelease(u32 *p, u32 value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
 // A vector access may be torn; one of b128 is not.
-Words4 loadTagged(const Words4 *p) {
+Words4 loadFlagged(const Words4 *p) {
   u64 low, high;
   asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
                : "=l"(low), "=l"(high)
@@ -325,18 +325,18 @@ Words4 loadTagged(const Words4 *p) {
                : "memory");
   return {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
 }
-void storeTagged(Words4 *p, Words4 w) {
+void storeFlagged(Words4 *p, Words4 w) {
   asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p),
                "l"((u64)w.y << 32 | w.x), "l"((u64)w.w << 32 | w.z)
                : "memory");
 }
 
-u64 loadTagged2(const u64 *p) {
+u64 loadFlagged2(const u64 *p) {
   u64 w;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
   return w;
 }
-void storeTagged2(u64 *p, u32 value, u32 tag) {
+void storeFlagged2(u64 *p, u32 value, u32 tag) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"((u64)tag << 32 | value) : "memory");
 }
 Words4 loadFresh4(const void *p) {

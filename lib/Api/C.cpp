@@ -219,8 +219,25 @@ template <class Step> megalith_code call(const char *name, megalith_errors **err
   }
 }
 
+/// The messages with the names that options have in C and in Python.
+Messages withOurNames(Messages messages) {
+  static const std::pair<const char *, const char *> names[] = {
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) {"`" #Name "`", "`" #Snake "`"},
+#include "megalith/LiveOptions.def"
+#define NUMBER(Type, Name, Snake, Default, Least, Most, Text) {"`" #Name "`", "`" #Snake "`"},
+#include "megalith/RunOptions.def"
+  };
+  for (Error &error : messages.list)
+    if (error.kind == "run-options" || error.kind == "live-options" || error.kind == "live-lines")
+      for (std::string *text : {&error.message, &error.text})
+        for (const auto &[name, ours] : names)
+          if (const size_t at = text->find(name); at != std::string::npos)
+            text->replace(at, std::strlen(name), ours);
+  return messages;
+}
+
 megalith_code failed(const Messages &messages, megalith_errors **errors) {
-  give(messages, errors);
+  give(withOurNames(messages), errors);
   return codeOf(messages);
 }
 

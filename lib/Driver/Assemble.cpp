@@ -124,7 +124,8 @@ static std::vector<jit::Header> headersFor(llvm::StringRef target) {
   for (const embedded::File &file : embedded::files())
     if (llvm::StringRef folder = file.folder;
         (folder == target || (folder != "cuda" && folder != "cpu")) && !llvm::StringRef(file.name).ends_with(".cpp"))
-      headers.push_back({"megalith/" + std::string(file.name), file.text});
+      headers.push_back(
+          {(folder == "Contract" ? "megalith/Contract/" : "megalith/") + std::string(file.name), file.text});
   return headers;
 }
 

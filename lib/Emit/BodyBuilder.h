@@ -140,12 +140,12 @@ private:
   void emit(const Operation &op);
   void append(const Operation &op);
 
-  /// `t.issue<calls::Next>(feed, Ask<calls::Next::Sample0>{...})`
+  /// `t.issue<calls::Next>(feed, LogitsQuery<calls::Next::Sample0>{...})`
   void issue(const Operation &op);
 
   /// Whether a reducer's settings are those of the request.
   bool ofRequest(const Operation &reduce);
-  Code asked(const CallAsk &ask, const std::string &type);
+  Code logitsQuery(const CallQuery &query, const std::string &type);
   void go(const Operation &op);
   void branch(const Operation &op);
 

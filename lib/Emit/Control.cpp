@@ -32,7 +32,7 @@ public:
     calls();
     w.line("using Control = ControlState<Config, Request>;");
     w.line("static_assert(sizeof(Control) <= Config::controlRoom);");
-    w.line("using Turn = TurnOf<Control>;");
+    w.line("using Activation = ActivationOf<Control>;");
     const auto &parts = tick();
     w.line();
     {
@@ -85,7 +85,7 @@ private:
     if (const int64_t most = mostVocab(module); most != model->get<attr::vocab>())
       constant("dumpedWords", most, "of a line of LaunchParams::logits: another model has more tokens");
     if (const int64_t places = earlierRows(module, pool->name)) {
-      constant("paths", shape::pathsBegin(), "in the tagged words");
+      constant("paths", shape::pathsBegin(), "in the flagged words");
       constant("pathPlaces", places, "rows of earlier calls of a run");
     }
   }
@@ -124,9 +124,9 @@ private:
     } else {
       poolConstants(layout.pools.front(), 0);
     }
-    if (layout.asks) {
-      constant("asks", layout.asks, "reducers of a call");
-      constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
+    if (layout.queries) {
+      constant("queries", layout.queries, "reducers of a call");
+      constant("queryWords", layout.queryWords, "that they give for a row, in LaunchParams::reduced");
       if (layout.results > 1)
         constant("results", layout.results, "of a model, that calls read");
       keptFields();
@@ -284,7 +284,7 @@ private:
       return;
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
-      if (site.turns) {
+      if (site.atLoop) {
         w.comment(
             fmt::format("Where a request in stage {} stands in front of a round, or after the last one.", site.stage));
         const auto s = w.record("struct " + layout.names.sites.at(site.site));
@@ -301,25 +301,25 @@ private:
         w.line("static constexpr int loop = {};{}", site.loop, site.loop < 0 ? " // none" : "");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
-      for (const CallAsk &ask : site.asks) {
+      for (const CallQuery &query : site.queries) {
         // Of another result than the logits, the best token is a draw at temperature 0.
-        const Reducer reducer = ir::reducerOf(*ask.op).id;
-        const bool draws = reducer == Reducer::ArgMax && !ask.isBest();
-        const auto of = w.record("struct " + ask.name);
+        const Reducer reducer = ir::reducerOf(*query.op).id;
+        const bool draws = reducer == Reducer::ArgMax && !query.isBest();
+        const auto of = w.record("struct " + query.name);
         w.line("static constexpr ReducerKind reducer = ReducerKind::{};",
-               draws ? "Sample" : ir::reducerOf(*ask.op).enumName.str());
-        w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", ask.index, ask.place, ask.words,
-               static_cast<int>(ask.op->get<attr::part>()));
-        if (ask.result > 0)
-          w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::result>());
-        if (const int64_t fields = fieldsOf(*ask.op))
+               draws ? "Sample" : ir::reducerOf(*query.op).enumName.str());
+        w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", query.index, query.place,
+               query.words, static_cast<int>(query.op->get<attr::part>()));
+        if (query.result > 0)
+          w.line("static constexpr int result = {}; // {}", query.result, query.op->get<attr::result>());
+        if (const int64_t fields = fieldsOf(*query.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
-        w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
+        w.line("using Value = {};", ir::reducedType(*query.op, 1).elem == Scalar::F32 ? "float" : "int");
       }
     }
   }
 
-  /// CallAsk::fields.
+  /// CallQuery::fields.
   int64_t fieldsOf(const Operation &reduce) const {
     const std::vector<const Operation *> fields = ir::keptFields(module);
     const auto number = [&](const std::string &name) -> int64_t {
@@ -347,7 +347,7 @@ private:
     shownLine = 0;
     const auto s = w.record("struct " + orderName(name));
     w.line("static constexpr int keys = {};", yield.operands.size());
-    const auto scope = w.scope("static __device__ void of(Turn &t, u32 *key)");
+    const auto scope = w.scope("static __device__ void of(Activation &t, u32 *key)");
     if (usesFields(keys))
       w.line("const Fields &r = t.r.fields;");
     statements(keys);
@@ -367,7 +367,7 @@ private:
     w.line();
     w.comment(text + ".");
     shownLine = 0;
-    const auto scope = w.scope("static __device__ void " + name + "(Turn &t)", name);
+    const auto scope = w.scope("static __device__ void " + name + "(Activation &t)", name);
     if (usesFields(body))
       w.line("Fields &r = t.r.fields;");
     statements(body);
@@ -425,6 +425,7 @@ private:
               "tick.");
     const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
+    piece();
     const auto loop = w.scope("for (;; afterPass = true)", "tick");
     {
       const auto rest = w.scope("if (afterPass)");
@@ -442,6 +443,14 @@ private:
     w.comment("A tick without rows: no other CTA hears of it.");
   }
 
+  /// A pass of more rows than the models' code takes at once runs in pieces.
+  void piece() {
+    if (module.param("rows_per_pass") <= shape::kMaxRows)
+      return;
+    w.line("if (afterPass && nextPiece(c)) // of the same pass");
+    w.line("  return;");
+  }
+
   /// The same with several models: each pass of the list ends one call of the function, and the next call goes on
   /// after it.
   void ticksOfSeveral() {
@@ -451,6 +460,7 @@ private:
               "tick.");
     const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool afterPass)", "controlTicks");
     w.line("Control &c = controlOfCta<Control>();");
+    piece();
     w.line("if (afterPass)");
     w.line("  countPass(c);");
     const bool loops = layout.loops();
@@ -505,11 +515,11 @@ private:
     if (i < last && parts[i].op == Op::Pass)
       ofPool = layout.poolArgument(parts[i++].name);
     if (complete && (i == last || !runsSlots(parts[i])))
-      w.line("everySlot(c, [&](Turn &t) {{ completeCall{}(t); }});", ofPool);
+      w.line("everySlot(c, [&](Activation &t) {{ completeCall{}(t); }});", ofPool);
     while (i < last) {
       if (!runsSlots(parts[i])) {
         const std::string &name = layout.names.parts[i];
-        w.line("admission{}(c, {}, [&](Turn &t) {{ stages::{}(t); }}{});",
+        w.line("admission{}(c, {}, [&](Activation &t) {{ stages::{}(t); }}{});",
                orderOf(parts[i].region()) ? "<stages::" + orderName(name) + ">" : "",
                layout.stateName(parts[i].get<attr::state>()), name,
                parts[i].has<attr::limit>() ? fmt::format(", {}", parts[i].get<attr::limit>()) : "");
@@ -517,7 +527,7 @@ private:
         ++i;
         continue;
       }
-      const auto scope = w.lambda("everySlot(c, [&](Turn &t)");
+      const auto scope = w.lambda("everySlot(c, [&](Activation &t)");
       if (complete)
         w.line("completeCall{}(t);", ofPool);
       complete = false;

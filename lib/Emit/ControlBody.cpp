@@ -108,8 +108,8 @@ void BodyBuilder::issue(const Operation &op) {
               .addLine(op.loc.line)
               .add(")");
   code.add(fed);
-  for (const CallAsk &ask : site.asks)
-    code.add(", ").add(asked(ask, type + "::" + ask.name));
+  for (const CallQuery &query : site.queries)
+    code.add(", ").add(logitsQuery(query, type + "::" + query.name));
   effect(op, code.add(")"));
 }
 
@@ -121,10 +121,10 @@ bool BodyBuilder::ofRequest(const Operation &reduce) {
   });
 }
 
-Code BodyBuilder::asked(const CallAsk &ask, const std::string &type) {
-  const Operation &reduce = *ask.op;
-  Code code("Ask<" + type + ">{");
-  bool any = reducerOf(reduce).id == Reducer::ArgMax && !ask.isBest();
+Code BodyBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
+  const Operation &reduce = *query.op;
+  Code code("LogitsQuery<" + type + ">{");
+  bool any = reducerOf(reduce).id == Reducer::ArgMax && !query.isBest();
   if (any)
     code.add(".settings = {.temperature = 0.0f}");
   const auto members = [&](llvm::ArrayRef<Operand> list) {

@@ -11,8 +11,8 @@
 
 namespace megalith::emit {
 
-/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request's fields. `scratch` receives how
-/// many words of scratch they take.
+/// The statements of a part's region, in terms of `t`, the activation, and `r`, its request's fields. `scratch`
+/// receives how many words of scratch they take.
 std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &region,
                                       int64_t &scratch);
 /// The statements that set the keys of the part's `order`: `key[0] = orderKey(...)`.

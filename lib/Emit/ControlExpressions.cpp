@@ -387,11 +387,11 @@ Code BodyBuilder::expression(const Operation &op) {
 
 Code BodyBuilder::results(const Operation &op) {
   const CallSite &site = layout.site(op.get<attr::site>());
-  if (site.asks.empty())
+  if (site.queries.empty())
     return Code("t.results()");
   const Type &type = module.type(op.result());
   const std::string of =
-      fmt::format("calls::{}::{}", layout.names.sites.at(site.site), site.asks[op.get<attr::index>()].name);
+      fmt::format("calls::{}::{}", layout.names.sites.at(site.site), site.queries[op.get<attr::index>()].name);
   if (type.kind == Type::Table)
     return Code(fmt::format("t.results<{}, {}>({})", of, type.size, scratch(wordsOf(type))));
   return Code(fmt::format("t.results<{}>()", of));

@@ -61,11 +61,11 @@ ControlLayout::ControlLayout(const ir::Module &module)
     if (!end || end->op != Op::Enter || part.has<attr::loop>())
       continue;
     for (const int64_t number : {end->get<attr::inside>(), end->get<attr::outside>()}) {
-      CallSite &turn = sites.emplace_back();
-      turn.site = number;
-      turn.stage = part.get<attr::stage>();
-      turn.loc = end->loc;
-      turn.turns = true;
+      CallSite &site = sites.emplace_back();
+      site.site = number;
+      site.stage = part.get<attr::stage>();
+      site.loc = end->loc;
+      site.atLoop = true;
     }
   }
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
@@ -90,8 +90,8 @@ ControlLayout::ControlLayout(const ir::Module &module)
     results = std::max<int64_t>(results, 1 + named.size());
     for (const auto &[index, reduce] : llvm::enumerate(ir::reducersOf(issue))) {
       const std::string &of = reduce.get<attr::result>();
-      site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0,
-                           ir::readsLogits(reduce) ? 0 : llvm::find(named, of) - named.begin() + 1});
+      site.queries.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0,
+                              ir::readsLogits(reduce) ? 0 : llvm::find(named, of) - named.begin() + 1});
     }
     sites.push_back(site);
   }
@@ -100,7 +100,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     pool.continues = pool.op && ir::draftsContinue(module, pool.op->name);
     callWords += pool.callWords();
   }
-  layOutAsks();
+  layOutQueries();
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
     std::vector<Statement> &body = bodies.emplace_back();
@@ -128,25 +128,25 @@ std::string ControlLayout::poolArgument(const std::string &of) const {
   return several() ? "<" + pool(of).name + ">" : "";
 }
 
-void ControlLayout::layOutAsks() {
+void ControlLayout::layOutQueries() {
   const bool any = llvm::any_of(sites, [](const CallSite &site) {
-    return llvm::any_of(site.asks, [](const CallAsk &ask) { return !ir::isBestOfAllRows(*ask.op); });
+    return llvm::any_of(site.queries, [](const CallQuery &query) { return !ir::isBestOfAllRows(*query.op); });
   });
   for (CallSite &site : sites) {
     if (!any)
-      site.asks.clear();
+      site.queries.clear();
     int64_t words = 0;
-    for (CallAsk &ask : site.asks) {
-      if (ask.name == names.sites.at(site.site)) // a member cannot have its struct's name
-        ask.name += "_";
-      ask.place = words;
-      ask.words = ask.isBest() ? 0 : ask.op->get<attr::n>();
-      words += ask.words;
+    for (CallQuery &query : site.queries) {
+      if (query.name == names.sites.at(site.site)) // a member cannot have its struct's name
+        query.name += "_";
+      query.place = words;
+      query.words = query.isBest() ? 0 : query.op->get<attr::n>();
+      words += query.words;
     }
     // A row that is taken away is asked for, too.
-    const auto takesAway = [](const CallAsk &ask) { return !ask.op->get<attr::minus>().empty(); };
-    asks = std::max<int64_t>(asks, site.asks.size() + llvm::count_if(site.asks, takesAway));
-    askWords = std::max(askWords, words);
+    const auto takesAway = [](const CallQuery &query) { return !query.op->get<attr::minus>().empty(); };
+    queries = std::max<int64_t>(queries, site.queries.size() + llvm::count_if(site.queries, takesAway));
+    queryWords = std::max(queryWords, words);
   }
 }
 

@@ -28,7 +28,7 @@ struct RequestField {
 };
 
 /// A reducer of a call, where the pipeline has more than argmax.
-struct CallAsk {
+struct CallQuery {
   const ir::Operation *op;
   std::string name; ///< of its struct
   int64_t index;    ///< among the call's
@@ -47,9 +47,9 @@ struct CallSite {
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
-  int64_t loop = -1;  ///< of the tick, that it stands in
-  bool turns = false; ///< no call: where a slot stands in front of a round, or after the last one
-  std::vector<CallAsk> asks = {};
+  int64_t loop = -1;   ///< of the tick, that it stands in
+  bool atLoop = false; ///< no call: where a slot stands in front of a round, or after the last one
+  std::vector<CallQuery> queries = {};
 };
 
 /// A pool, with the model that writes it.
@@ -83,7 +83,7 @@ struct ControlLayout {
   /// Whether a tick's list has several passes: of several models, or because calls stand in loops.
   bool several() const { return pools.size() > 1 || loops(); }
   bool loops() const {
-    return llvm::any_of(sites, [](const CallSite &site) { return site.turns; });
+    return llvm::any_of(sites, [](const CallSite &site) { return site.atLoop; });
   }
   int64_t continuing() const; ///< pools in which drafts of a run continue
   int64_t trees() const;      ///< pools of which rows need not be a chain
@@ -93,15 +93,15 @@ struct ControlLayout {
   std::vector<std::vector<Statement>> bodies; ///< of the tick's parts, by position; none of a pass
   int64_t scratchWords = 0;                   ///< that a warp keeps in a part, at most
 
-  int64_t asks = 0, askWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
-  int64_t results = 1;            ///< of a model, that calls read, at most
+  int64_t queries = 0, queryWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
+  int64_t results = 1;                 ///< of a model, that calls read, at most
 
   const CallSite &site(int64_t number) const;
   int64_t stateIndex(llvm::StringRef name) const;
   std::string stateName(llvm::StringRef name) const { return "State::" + names.states.at(name.str()); }
 
 private:
-  void layOutAsks();
+  void layOutQueries();
 };
 
 } // namespace megalith::emit

@@ -106,7 +106,7 @@ static void emitMember(CodeWriter &w, const std::string &signature, const std::s
 /// What the resident loop of device/Resident.cuh calls of a model.
 static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const plan::ModelPlan &planned = plan.models[names.number];
-  const bool many = plan.rowsPerPass > shape::kTileRows;
+  const bool many = plan.rowsAtOnce > shape::kTileRows;
   w.line();
   w.comment("What the resident loop (Resident.cuh) takes of this model.");
   auto s = w.record("struct Model");
@@ -114,7 +114,7 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
   w.line("using Pool = {};", names.kv());
   w.line("static constexpr bool head = {};", planned.segments.size() > 1);
   w.line("static constexpr int bestEdge = Edges::best;");
-  w.line("static constexpr long long best = Tagged::best;");
+  w.line("static constexpr long long best = Flagged::best;");
   emitMember(w, "void start(const abi::LaunchParams &p)",
              fmt::format("startStream(sharedOfCta().sync, k{}Steps, {}.stream, {});", names.segments[0].role,
                          names.params(), names.number));
@@ -128,18 +128,19 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
   w.line("static constexpr bool reduces = {};", planned.reducing.any);
   if (planned.reducing.any) {
     const auto words = [](const char *of) {
-      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::{})", of);
+      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::{})", of);
     };
-    emitMember(w, "bool settle()",
-               fmt::format("return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, "
-                           "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
-                           keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
+    emitMember(
+        w, "bool settle()",
+        fmt::format("return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, "
+                    "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
+                    keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
     emitMember(
         w, "void reduceDraws()",
         fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
                     words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
-    emitMember(w, "void finishAsks()",
-               fmt::format("if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, "
+    emitMember(w, "void finishQueries()",
+               fmt::format("if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, "
                            "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
                            keptRowsExpr(plan, "sharedOfCta().params")));
   }
@@ -172,7 +173,7 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
     starts.push_back(of.outside("Model::start(p);"));
   }
   w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
-  w.line("static constexpr bool many = {}, words = {}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
+  w.line("static constexpr bool many = {}, words = {}, stamps = {}, queries = {};", plan.rowsAtOnce > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");

@@ -105,7 +105,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");
-  j["rows_per_pass"] = plan.rowsPerPass;
+  j["rows_per_pass"] = plan.rowsAtOnce;
   j["call_tokens"] = layout.callWords;
   if (layout.several()) { // passes that a tick has at most
     const ir::Operation &tick = *module.all(Op::Tick).front();
@@ -118,24 +118,24 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   }
   if (layout.pools[0].trees)
     j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
-  bool settings = layout.asks > 0;
+  bool settings = layout.queries > 0;
   ir::walk(module.root.region(),
            [&](const ir::Operation &op) { settings |= op.op == Op::Sampling || op.op == Op::Uniform; });
   if (settings) {
-    int64_t lookBytes = 0; // passes of all models use the same memory
+    int64_t selectionBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
-      lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
+      selectionBytes = std::max(selectionBytes, planned.reducing.selectionBytes);
     j["reducing"] = {
-        {"ask_bytes",
-         layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks, plan.results()) : 0},
-        {"words", layout.askWords},
-        {"look_bytes", lookBytes}};
+        {"query_bytes",
+         layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"), layout.queries, plan.results()) : 0},
+        {"words", layout.queryWords},
+        {"selection_bytes", selectionBytes}};
   }
   if (ir::readsHost(module))
     j["host"] = true;
   j["scratch_bytes"] = shape::kConsumerWarps * layout.scratchWords * 4;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
-  j["tagged_bytes"] = plan.taggedBytes;
+  j["flagged_bytes"] = plan.flaggedBytes;
   j["models"] = ordered_json::array();
   for (size_t i = 0; i < plan.models.size(); ++i)
     j["models"].push_back(modelJson(module, plan, i, place));

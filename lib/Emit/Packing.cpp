@@ -188,7 +188,7 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, "
              "shared.pass, layer); }};",
              names.kv());
-    const bool wide = plan.rowsPerPass > shape::kTileRows, isPlanned = i > 0;
+    const bool wide = plan.rowsAtOnce > shape::kTileRows, isPlanned = i > 0;
     w.line("return {}(producer, {}, {}, {}, {}, {}, {}.stream, {}){};",
            wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
            std::max<int64_t>(1, segment.repeatCount), names.params(), attends ? "kv" : "NoKv()",

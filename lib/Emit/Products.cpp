@@ -367,9 +367,9 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r,
          most != r.columns ? fmt::format(", {}", most) : "");
 }
 
-std::string TensorEmitter::taggedExpr(const plan::Phase &phase, const char *of) const {
-  return fmt::format("reinterpret_cast<Words4 *>(p.tagged + Tagged::{}{})", of,
-                     phase.result > 0 ? fmt::format(" + {} * Tagged::ofResult", phase.result) : "");
+std::string TensorEmitter::flaggedExpr(const plan::Phase &phase, const char *of) const {
+  return fmt::format("reinterpret_cast<Words4 *>(p.flagged + Flagged::{}{})", of,
+                     phase.result > 0 ? fmt::format(" + {} * Flagged::ofResult", phase.result) : "");
 }
 
 void TensorEmitter::emitBest(const plan::Phase &phase) {
@@ -379,12 +379,12 @@ void TensorEmitter::emitBest(const plan::Phase &phase) {
   if (plan.wideRows)
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
   w.line("publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "own" : "best",
-         taggedExpr(phase, "best"));
+         flaggedExpr(phase, "best"));
   if (planned.reducing.any) {
-    w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks");
+    w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeQueries");
     w.line("if (shared.draws.draws)");
     w.line("  publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "ownDrawn" : "drawn",
-           taggedExpr(phase, "drawn"));
+           flaggedExpr(phase, "drawn"));
   }
   if (planned.results.size() > 1) {
     w.line("if constexpr (Rows > kOneRow)");

@@ -81,14 +81,14 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
       w.line("  dropGuess<Rows>(shared.stream(), chunksAheadOf(shared.pass.guess), shared.pass.products.lent, "
              "shared.pass.products.lentBefore);");
     }
-    if (plan.rowsPerPass > shape::kTileRows) {
+    if (plan.rowsAtOnce > shape::kTileRows) {
       w.line("{}if (Rows > kTileRows) // what the producer copies before it knows that", several() ? "else " : "");
       w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);",
              chunksAhead(segment));
     }
   }
   if (planned.reducing.any && &segment == &planned.segments.back())
-    w.line("takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);");
+    w.line("takeQueries(shared.grid, Edges::best, shared.pass, shared.draws);");
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
@@ -109,7 +109,7 @@ std::string TensorEmitter::storeExpr(const plan::Place &place) const {
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
-  return "Images{p.tagged, pass.numRows}." + names.rows(planned, place);
+  return "Images{p.flagged, pass.numRows}." + names.rows(planned, place);
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {

@@ -37,7 +37,7 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names);
 
 /// Where the rows of logits stand that a pass keeps, in LaunchParams `params`: after those that requests keep.
 inline std::string keptRowsExpr(const plan::Plan &plan, llvm::StringRef params) {
-  return params.str() + ".looks" + (plan.kept.bytes ? fmt::format(" + {}", plan.kept.bytes) : "");
+  return params.str() + ".selection" + (plan.kept.bytes ? fmt::format(" + {}", plan.kept.bytes) : "");
 }
 
 } // namespace megalith::emit

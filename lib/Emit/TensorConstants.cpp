@@ -51,11 +51,11 @@ void TensorEmitter::emitPool() {
   }
   if (cap > 0)
     w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
-  w.line("static constexpr int rows = {};", plan.rowsPerPass);
+  w.line("static constexpr int rows = {};", plan.rowsAtOnce);
   if (planned.trees)
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
   if (planned.pathPlaces) {
-    w.line("static constexpr long long paths = {}; // in the tagged words", shape::pathsBegin());
+    w.line("static constexpr long long paths = {}; // in the flagged words", shape::pathsBegin());
     w.line("static constexpr int pathPlaces = {}; // rows of earlier calls of a run", planned.pathPlaces);
   }
   w.line("static constexpr long long sums = {};", planned.attention.offset);
@@ -128,20 +128,20 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
 }
 
 void TensorEmitter::emitPlaces() {
-  w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter "
+  w.comment("Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and a counter "
             "for each "
             "operand that passes of many rows have as an image.");
   w.line("struct Edges {{ static constexpr int best = {}; }};", planned.results[0].edge);
   if (planned.reducing.any) {
     const std::string ofResult =
-        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
-    w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
+        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsAtOnce, plan.ctas)) : "";
+    w.line("struct Flagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}{}>; // that asks look at",
+    w.line("using Kept = KeptLogits<{}, {}{}>; // that queries read",
            planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
            plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
   } else {
-    w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
+    w.line("struct Flagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
   }
   if (!plan.wideRows)
     return;
@@ -163,10 +163,10 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
   {
     auto record = w.record("struct Facts");
     w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
-    w.line("static constexpr int rowsPerPass = {};", plan.rowsPerPass);
+    w.line("static constexpr int rowsPerPass = {};", plan.rowsAtOnce);
     emitModelFacts(w, module);
     if (plan.reduces())
-      w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
+      w.line("static constexpr int queries = 1; // calls have other reducers than argmax");
     if (plan.results() > 1)
       w.line("static constexpr int results = {}; // of a model, that calls read", plan.results());
     if (plan.trees())
@@ -196,23 +196,24 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
 void TensorEmitter::emitImages() {
   if (plan.wideRows) {
     w.line();
-    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.",
+    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the flagged words.",
                           int(shape::kTileRows)));
     {
-      auto s = w.record("struct TaggedWords");
-      w.line("char *tagged;");
+      auto s = w.record("struct FlaggedWords");
+      w.line("char *flagged;");
       w.line("int numRows; // of the pass");
       w.line();
       w.line("template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {");
-      w.line("  return OperandImage<Columns, Stream>(tagged + at + instance, numRows);");
+      w.line("  return OperandImage<Columns, Stream>(flagged + at + instance, numRows);");
       w.line("}");
     }
-    auto images = w.record("struct Images : TaggedWords");
+    auto images = w.record("struct Images : FlaggedWords");
     for (size_t i = 0; i < planned.buffers.size(); ++i)
       if (const plan::Buffer &b = planned.buffers[i]; b.windows)
-        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * "
-               "{}ll); }}",
-               names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
+        w.line(
+            "__device__ __forceinline__ auto {}(int instance) const {{ return FlaggedWords::image<{}>({}, instance * "
+            "{}ll); }}",
+            names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
   }
 }
 

@@ -126,8 +126,8 @@ private:
   void emitStream(const plan::Phase &phase);
   /// A thread keeps the best logit that it has seen.
   static bool keepsBest(const plan::Phase &phase) { return phase.result >= 0; }
-  /// Places in the tagged words where the best of the phase's result cross.
-  std::string taggedExpr(const plan::Phase &phase, const char *of) const;
+  /// Places in the flagged words where the best of the phase's result cross.
+  std::string flaggedExpr(const plan::Phase &phase, const char *of) const;
   /// Where some CTA has no tiles of the matrix, the others' code is shorter when that is known from here on.
   void emitLeave(const plan::Phase &phase, const plan::Matrix &m);
   /// Each CTA makes the operand for itself: of one row, or where there is nothing to make.

@@ -1,4 +1,5 @@
 #include "megalith/IR/Calls.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -8,7 +9,9 @@
 namespace megalith::ir {
 
 int64_t mostRows(const Module &module, const Operation &call) {
-  const int64_t pass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
+  int64_t pass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
+  if (call.get<attr::chunk>() == 0 && (call.operands.size() > 1 || !reducersOf(call).empty()))
+    pass = std::min<int64_t>(pass, limits::readRows);
   const int64_t rows = mostRows(module.type(call.operands[0]), call.get<attr::chunk>(), call.get<attr::most>());
   return rows > 0 ? std::min(rows, pass) : pass;
 }
@@ -130,15 +133,21 @@ std::string whyNoPromptRows(const Module &module, llvm::StringRef model) {
       made[result] = &op;
   });
   bool feeds = false;
-  const Operation *drafts = nullptr;
+  const Operation *drafts = nullptr, *large = nullptr;
   forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
     if (call.name != model || beginsWithLast(made, call.operands[0]))
       return;
-    if (call.get<attr::kv>() != KvUse::Draft)
+    if (call.get<attr::kv>() != KvUse::Draft && call.get<attr::chunk>() == 0 &&
+        mostRows(module, call) > limits::readRows)
+      large = large ? large : &call;
+    else if (call.get<attr::kv>() != KvUse::Draft)
       feeds = true;
     else
       drafts = drafts ? drafts : &call;
   });
+  if (large)
+    return fmt::format("it feeds `{}` more than {} rows at once ({}); `chunk=` cuts them", model.str(),
+                       limits::readRows, module.place(large->loc));
   if (feeds)
     return "";
   if (drafts)

@@ -206,8 +206,8 @@ bool Verifier::checkPolicyCycles() {
 
 bool Verifier::checkGoto(const Operation &op) {
   const std::vector<std::string> &to = op.get<attr::to>();
-  if (to.size() > 1024)
-    return fail(op, "a `goto` chooses among 1024 states at most");
+  if (constexpr size_t most = limits::expressionLevels + 1; to.size() > most) // one more than there are conditions
+    return fail(op, fmt::format("a `goto` chooses among {} states at most", most));
   if (to.size() != op.operands.size() + 1)
     return fail(op,
                 fmt::format("expected one more state than conditions, found {} and {}", to.size(), op.operands.size()));

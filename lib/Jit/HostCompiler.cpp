@@ -90,6 +90,7 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
                                       "-fvisibility=hidden",
                                       "-fno-omit-frame-pointer",
                                       "-w",
+                                      "-ffp-contract=off", // every f32 operation is rounded once
                                       fmt::format("-D__CUDA_ARCH__={}", arch),
                                       "-I."};
   // addr2line finds no names in clang's -g1 of DWARF 5.
@@ -103,12 +104,12 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
 std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, Effort effort) const {
   std::vector<std::string> options = plainOptions(/*checked=*/false, arch); // that is a macro, of the hooks alone
   auto add = [&](std::initializer_list<const char *> more) { options.insert(options.end(), more.begin(), more.end()); };
-  // Every f32 operation is rounded once, and words are read as other types.
-  add({"-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fdiagnostics-color=never"});
+  // Words are read as other types.
+  add({"-fno-math-errno", "-fno-strict-aliasing", "-fdiagnostics-color=never"});
   // An error in a generated line can come with many others: reportHostErrors counts them.
   add({clang ? "-ferror-limit=0" : "-fmax-errors=0"});
   if (!checked) {
-    add({effort == Effort::Full ? "-O2" : "-O0"});
+    add({effort == Effort::Full ? "-O2" : effort == Effort::Less ? "-O1" : "-O0"});
     if (native)
       add({"-march=native"});
     return options;

@@ -35,14 +35,14 @@ public:
           return;
         const shape::Attention attention = shapeOf(op);
         ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
-        ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
+        ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsAtOnce), ofOneRow});
       });
     if (!planScratch(ofOneRow, ofAllRows))
       return;
     planFlight();
-    plan.taggedBytes = roundUp(plan.passBytes(), 256);
+    plan.flaggedBytes = roundUp(plan.passBytes(), 256);
     for (auto [planned, model] : llvm::zip(plan.models, models))
-      placeTagged(planned, *model);
+      placeFlagged(planned, *model);
   }
 
 private:
@@ -105,53 +105,53 @@ private:
     planned.records.wideEnd = place(false, true);
     place(true, true);
     planned.records.rowBytes = offset;
-    planned.records.setBytes = planned.records.rowBytes * plan.rowsPerPass;
+    planned.records.setBytes = planned.records.rowBytes * plan.rowsAtOnce;
     planned.records.workspaceBytes = 2 * planned.records.setBytes;
   }
 
-  /// What crosses in tagged words and counters, after the words of a pass.
-  void placeTagged(ModelPlan &planned, const Operation &model) {
-    planned.bestOffset = plan.taggedBytes;
-    const int64_t lines = plan.rowsPerPass * planned.results.size();
+  /// What crosses in flagged words and counters, after the words of a pass.
+  void placeFlagged(ModelPlan &planned, const Operation &model) {
+    planned.bestOffset = plan.flaggedBytes;
+    const int64_t lines = plan.rowsAtOnce * planned.results.size();
     planned.attention.offset = planned.bestOffset + roundUp(bestBytes(lines, plan.ctas), 256);
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
-      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
-                                             planned.reducing.numberBytes, plan.ctas) +
-                                   plan.kept.bytes;
+      planned.reducing.selectionBytes = selectionBytes(plan.rowsAtOnce * plan.results(), model.get<attr::vocab>(),
+                                                       planned.reducing.numberBytes, plan.ctas) +
+                                        plan.kept.bytes;
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
       const shape::Attention attention = shapeOf(op);
       planned.attention.units =
-          std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
+          std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsAtOnce, plan.ctas));
       planned.attention.unitBytes = std::max<int64_t>(planned.attention.unitBytes, attention.unitBytes());
     });
-    plan.taggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
+    plan.flaggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
     for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
-        m.partsOffset = plan.taggedBytes;
+        m.partsOffset = plan.flaggedBytes;
         m.partsDone = m.partsOffset + m.units() * unitPartBytes(m.group);
-        plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
+        plan.flaggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planWideAttention(planned, model);
     for (Buffer &b : planned.buffers)
       if (b.windows) {
-        b.counterOffset = roundUp(plan.taggedBytes, 256);
+        b.counterOffset = roundUp(plan.flaggedBytes, 256);
         b.imageOffset = b.counterOffset + roundUp(b.instances * kCounterBytes, 256);
         b.imageBytes = imageBytes(b.columns);
-        plan.taggedBytes = b.imageOffset + b.instances * b.imageBytes;
+        plan.flaggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
-    plan.taggedBytes = plan.models.size() > 1 ? roundUp(plan.taggedBytes, 256) : plan.taggedBytes;
+    plan.flaggedBytes = plan.models.size() > 1 ? roundUp(plan.flaggedBytes, 256) : plan.flaggedBytes;
   }
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
   /// positions make.
   void planWideAttention(ModelPlan &planned, const Operation &model) {
     ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
+      if (op.op != Op::Attention || plan.rowsAtOnce <= kTileRows || !plan.knobs.wide)
         return;
       const shape::WideAttention wide = {shapeOf(op)};
       const int64_t room = plan.shared.scratchBytes + plan.ring.wideLentStages * plan.ring.stageBytes;
@@ -162,10 +162,10 @@ private:
       const int64_t rounds =
           pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
       planned.wideAttention.units =
-          std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
-      planned.wideAttention.offset = plan.taggedBytes;
+          std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsAtOnce * rounds);
+      planned.wideAttention.offset = plan.flaggedBytes;
       planned.wideAttention.unitBytes = wide.unitBytes();
-      plan.taggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
+      plan.flaggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
     });
   }
 
@@ -189,7 +189,7 @@ private:
     });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
     if (plan.reduces())
-      ofOne = std::max<int64_t>(ofOne, kLookScratchBytes);
+      ofOne = std::max<int64_t>(ofOne, kSelectionScratchBytes);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.shared.scratchBytes = ofOne;
     if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))
@@ -200,7 +200,7 @@ private:
         return false;
     }
     plan.ring.lentRows = kTileRows;
-    return plan.rowsPerPass <= kTileRows || planWide();
+    return plan.rowsAtOnce <= kTileRows || planWide();
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the
@@ -212,7 +212,7 @@ private:
     const int64_t most = std::max(plan.ring.lentStages, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2)) *
                          plan.ring.stageBytes;
     plan.wideRows = kRowStep;
-    while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
+    while (plan.wideRows < plan.rowsAtOnce && plan.wideRows < plan.profile.wideRows)
       plan.wideRows *= 2;
     while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.shared.scratchBytes + most + spare)
       plan.wideRows /= 2;
@@ -276,7 +276,7 @@ private:
       const Operation *cause = module.find(Op::Param, control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       diags.report(Diag::PlanRoom, cause ? cause->loc : SourceLoc(), plan.profile.name, plan.profile.sharedBytes,
                    beside + 2 * plan.ring.stageBytes, control, module.param("slots"), module.all(Op::Gauge).size(),
-                   plan.shared.scratchBytes, plan.rowsPerPass, 2 * plan.ring.stageBytes,
+                   plan.shared.scratchBytes, plan.rowsAtOnce, 2 * plan.ring.stageBytes,
                    control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       return false;
     }
@@ -298,7 +298,7 @@ int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)
     places = std::max(places, m.pathPlaces);
-  return trees() ? pathsBegin() + pathBytes(rowsPerPass, places) : shape::passBytes(rowsPerPass);
+  return trees() ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
 }
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {

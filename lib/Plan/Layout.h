@@ -15,7 +15,7 @@ inline shape::Attention shapeOf(const ir::Operation &attention) {
 }
 
 /// After the plan of phases and matrices: lays matrices and vectors into the stream, buffers into a row's
-/// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
+/// record, flagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
 /// `models` are those of the plan, in its order.
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const ir::Operation *> models, Diagnostics &diags);
 

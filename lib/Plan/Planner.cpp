@@ -45,7 +45,7 @@ public:
     return true;
   }
 
-  /// An edge is tagged words when only maxima cross it: CTA 0 alone reads these, and
+  /// An edge is flags in data when only maxima cross it: CTA 0 alone reads these, and
   /// the next pass begins after that. Edges of parts come after those of all models.
   void lowerEdges() {
     for (Matrix &m : planned.matrices)
@@ -56,7 +56,7 @@ public:
     planned.segments.back().forEach([&](const Phase &phase, bool) {
       if (phase.result >= 0 &&
           llvm::none_of(phase.op->results, [&](Value v) { return planned.placeOf.count(v.id) != 0; }))
-        plan.edges[phase.edge].lowering = Edge::Tagged;
+        plan.edges[phase.edge].lowering = Edge::Flagged;
     });
   }
 
@@ -109,8 +109,9 @@ private:
     planned.reducing.any = true;
     if (planned.segments.size() < 2)
       return unsupported(*first, "a model without a head of its own");
-    if (plan.ctas > kLookBins)
-      return unsupported(*first, fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kLookBins));
+    if (plan.ctas > kSelectionBins)
+      return unsupported(*first,
+                         fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kSelectionBins));
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::ArgMax)
         return;
@@ -280,7 +281,7 @@ private:
                 layerCount ? Place::Layer : Place::First};
     planned.buffers[phase.to.buffer].edge = phase.edge;
     planned.buffers[phase.to.buffer].several = true;
-    planned.buffers[phase.to.buffer].windows = plan.rowsPerPass > kTileRows;
+    planned.buffers[phase.to.buffer].windows = plan.rowsAtOnce > kTileRows;
     return phase;
   }
 
@@ -314,7 +315,7 @@ private:
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op) || !checkRotations(op))
         return false;
       phase.name = planned.matrices[phase.matrix].name;
-      const bool wide = plan.rowsPerPass > kTileRows, makes = makesOperand(op);
+      const bool wide = plan.rowsAtOnce > kTileRows, makes = makesOperand(op);
       if (makes || (wide && !onlyMultiplied(takenBy(op)))) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
@@ -532,7 +533,7 @@ private:
            m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
     m.bytes = matrixBytes(m.groups, m.blocks, m.group);
-    if (plan.rowsPerPass > kTileRows)
+    if (plan.rowsAtOnce > kTileRows)
       planUnits(m);
     phase.matrix = planned.matrices.size();
     planned.matrices.push_back(std::move(m));
@@ -636,8 +637,9 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
     return std::nullopt;
   }
   plan.rowsPerPass = module.param("rows_per_pass");
+  plan.rowsAtOnce = std::min<int64_t>(plan.rowsPerPass, kMaxRows);
   plan.ctas = knobs.ctas ? knobs.ctas : profile.smCount;
-  plan.edges.push_back({"tick plan", {}, Edge::Tagged});
+  plan.edges.push_back({"tick plan", {}, Edge::Flagged});
   plan.models.resize(models.size());
   std::vector<Planner> planners;
   for (size_t i = 0; i < models.size(); ++i) {

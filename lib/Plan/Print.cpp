@@ -10,8 +10,8 @@ static const char *loweringName(Edge::Lowering lowering) {
     return "grid barrier";
   case Edge::Words:
     return "words";
-  case Edge::Tagged:
-    return "tagged words";
+  case Edge::Flagged:
+    return "flags in data";
   case Edge::Leave:
     return "a count, for CTA 0";
   case Edge::Count:
@@ -98,7 +98,7 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
 
 static void printBuffersAndPhases(std::string &out, const Plan &plan, const ModelPlan &planned) {
   out +=
-      fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
+      fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsAtOnce);
   for (const Buffer &b : planned.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, word(b.dtype), b.instances, b.columns, b.offset,
                        b.several ? ", of more than one row" : "");
@@ -122,18 +122,20 @@ std::string print(const Plan &plan) {
   const bool spared = llvm::any_of(plan.models, [](const ModelPlan &planned) {
     return llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
   });
-  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas,
-                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass);
+  const bool inPieces = plan.rowsPerPass > plan.rowsAtOnce;
+  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
+                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass,
+                     inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "
       "bytes, shared {} bytes, order {}\n",
       plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes,
       plan.shared.controlBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
   if (several)
-    out += fmt::format("  tagged words {} bytes\n", plan.taggedBytes);
+    out += fmt::format("  flagged words {} bytes\n", plan.flaggedBytes);
   else
-    out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.models[0].streamBytes,
-                       plan.models[0].records.workspaceBytes, plan.taggedBytes);
+    out += fmt::format("  stream {} bytes, workspace {} bytes, flagged words {} bytes\n", plan.models[0].streamBytes,
+                       plan.models[0].records.workspaceBytes, plan.flaggedBytes);
   if (plan.kept.rows)
     out += fmt::format("  kept rows of logits {} of {} tokens, {} bytes\n", plan.kept.rows, plan.kept.vocab,
                        plan.kept.bytes);

@@ -45,7 +45,7 @@ constexpr int64_t numbersOfModel = 16, wordsOfModel = 32, wordsOfSeveral = 128;
 constexpr bool suffice() {
   for (int64_t models = 2; models <= int64_t(sizesOf.size()); ++models) {
     const SizesOfModels &one = sizesOf[0], &all = sizesOf[models - 1];
-    if (all.numbers + (models - 1) * int64_t(sizeof(device::Promises<1>)) >
+    if (all.numbers + (models - 1) * int64_t(sizeof(device::Reservations<1>)) >
             one.numbers + (models - 1) * numbersOfModel ||
         all.pass + all.ring - one.pass - one.ring > wordsOfSeveral + wordsOfModel * models ||
         all.tree - all.pass != one.tree - one.pass)
@@ -82,11 +82,11 @@ int64_t controlRoom(const ir::Module &module) {
   };
   const int64_t trees = count([&](llvm::StringRef name) { return ir::mayBeTrees(module, name); });
   // Where a kernel does not need these tables, one number of each is there.
-  const int64_t numbers = sizesOf[0].numbers + sizeof(device::Promises<1>) + sizeof(device::CallModels<1>) +
+  const int64_t numbers = sizesOf[0].numbers + sizeof(device::Reservations<1>) + sizeof(device::CallModels<1>) +
                           (models - 1) * numbersOfModel + (trees ? sizeof(device::MovedRows) : 0);
   const int64_t tables =
       bytesOf<device::SlotTables>(slots) + slots * gauges * 4 +
-      models * (bytesOf<device::PoolTables>(slots) + bytesOf<device::Promises>(slots)) +
+      models * (bytesOf<device::PoolTables>(slots) + bytesOf<device::Reservations>(slots)) +
       count(windowed) * bytesOf<device::FirstPages>(slots) +
       count([&](llvm::StringRef name) { return ir::draftsContinue(module, name); }) * bytesOf<device::RunRows>(slots) +
       trees * bytesOf<device::FreeRows>(slots) +
@@ -94,13 +94,14 @@ int64_t controlRoom(const ir::Module &module) {
       (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
           bytesOf<device::PlainCalls>(slots);
   const int64_t params = sizesOf[models - 1].params;
-  return roundUp(params + numbers + seatBytes(models) + tables, 128) - params;
+  const int64_t pieces = module.param("rows_per_pass") > kMaxRows ? bytesOf<device::PassPieces>(slots) : 0;
+  return roundUp(params + numbers + seatBytes(models) + tables + pieces, 128) - params;
 }
 
 int64_t otherSharedBytes(const Plan &plan) {
   const SizesOfModels &one = sizesOf[0];
   const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0,
-                draws = sizeof(device::PassDraws<1>) + (plan.rowsPerPass * plan.results() - 1) * sizeof(abi::RowDraw);
+                draws = sizeof(device::PassDraws<1>) + (plan.rowsAtOnce * plan.results() - 1) * sizeof(abi::RowDraw);
   const int64_t words = one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
   return sizesOf[models - 1].params + roundUp(words, 128) + trees +
          (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + (plan.reduces() ? roundUp(draws, 128) : 0);

@@ -16,7 +16,7 @@ public:
       : plan(plan), planned(planned), diags(diags) {}
 
   bool run() {
-    return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues();
+    return checkEdges() && checkBuffers() && checkMatrices() && checkFlagged() && checkWindows() && checkValues();
   }
 
 private:
@@ -65,20 +65,20 @@ private:
       }
       if (pairs > m.tiles() * kPairsOfTile)
         return fail(fmt::format("`{}` has more rows than its tiles", m.name), m.loc);
-      if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
+      if ((m.unitParts != 0) != (plan.rowsAtOnce > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
           (m.unitParts != 0 && m.unitParts != 1 && m.unitParts != kParts) || m.firstUnitCta >= plan.ctas)
         return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
     }
     return true;
   }
 
-  /// What stands in the tagged words, each in a place of its own.
-  bool checkTagged() {
+  /// What stands in the flagged words, each in a place of its own.
+  bool checkFlagged() {
     struct Range {
       int64_t begin, bytes, alignment;
       std::string what;
     };
-    const int64_t maxima = bestBytes(plan.rowsPerPass * planned.results.size(), plan.ctas);
+    const int64_t maxima = bestBytes(plan.rowsAtOnce * planned.results.size(), plan.ctas);
     std::vector<Range> ranges = {
         {planned.bestOffset, maxima, 16, "the logits' maxima"},
         {planned.reducing.drawnOffset, planned.reducing.any ? maxima : 0, 16, "the maxima of draws"},
@@ -106,13 +106,13 @@ private:
     std::string before = "the words of the pass";
     for (const Range &r : ranges) {
       if (r.begin < end)
-        return fail(fmt::format("in the tagged words {} and {} overlap", before, r.what), {});
+        return fail(fmt::format("in the flagged words {} and {} overlap", before, r.what), {});
       if (r.begin % r.alignment)
-        return fail(fmt::format("byte {} of the tagged words, where {} begin, is no multiple of {}", r.begin, r.what,
+        return fail(fmt::format("byte {} of the flagged words, where {} begin, is no multiple of {}", r.begin, r.what,
                                 r.alignment),
                     {});
-      if (r.begin + r.bytes > plan.taggedBytes)
-        return fail(fmt::format("{} leave the tagged words", r.what), {});
+      if (r.begin + r.bytes > plan.flaggedBytes)
+        return fail(fmt::format("{} leave the flagged words", r.what), {});
       end = r.begin + r.bytes;
       before = r.what;
     }

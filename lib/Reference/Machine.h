@@ -4,6 +4,7 @@
 
 #include "Program.h"
 #include "Tensor.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/Reference/Executor.h"
 #include "megalith/Reference/Reduce.h"
 #include "megalith/Requests/HostEvents.h"
@@ -33,6 +34,12 @@ struct FedRow {
   int32_t position, visible;
 };
 
+/// What is left of a pass while calls are served.
+struct PassRoom {
+  int64_t rows, readRows = limits::readRows; ///< of all calls, and of those that are read
+  bool blocked = false;                      ///< a call waits for pages
+};
+
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
 /// the rows that the last call wrote stop.
 struct KvShare {
@@ -41,7 +48,7 @@ struct KvShare {
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
   int64_t passes = 0;         ///< of the model, that it had rows in
-  int64_t promised = 0;       ///< pages that admission reserved, held ones among them
+  int64_t reserved = 0;       ///< pages that admission reserved, held ones among them
   std::vector<FedRow> fed;    ///< by place
 };
 
@@ -184,9 +191,9 @@ private:
   void runSlots(const PartInfo &part);
   int64_t worstPages(const Running &r, const PoolInfo &pool) const;
   int64_t mostHeld(const PoolInfo &pool) const;
-  int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
+  int64_t pagesToReserve(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
-  bool canPromise(const Running &r) const;
+  bool canReserve(const Running &r) const;
   std::optional<FaultNumbers> foreignKv(const Running &r) const;
   void runPart(const PartInfo &part, Running &r);
   void moveTo(Running &r, int state);
@@ -206,8 +213,10 @@ private:
   /// `loop`: of which calls are served; -1: those outside loops.
   void runPass(int pool, int64_t loop);
   std::vector<Running *> waitingFor(int pool, int64_t loop) const;
-  int64_t unpromised(int pool) const;
-  void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
+  int64_t unreserved(int pool) const;
+  void takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken);
+  bool isRead(const Running &r, int pool) const;
+  std::vector<std::pair<int32_t, int64_t>> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
   void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of, const TracePass *given);
@@ -218,7 +227,7 @@ private:
   static std::optional<FaultSignal> readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
   PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
-  void runRows(int pool, const std::map<int32_t, int64_t> &taken);
+  void runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &taken);
   const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 
   /// Of two requests that wait, the one that comes first.

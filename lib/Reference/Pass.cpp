@@ -21,12 +21,34 @@ bool Machine::waitsBefore(const Running *a, const Running *b) {
 
 void Machine::runPass(int pool, int64_t loop) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
-  int64_t left = program.rowsPerPass;
-  bool blocked = false; // a call waits for pages
+  PassRoom room{program.rowsPerPass};
   for (Running *r : waitingFor(pool, loop))
-    takeRows(*r, pool, left, blocked, taken);
+    takeRows(*r, pool, room, taken);
   if (!taken.empty())
-    runRows(pool, taken);
+    runRows(pool, orderOfRows(pool, taken));
+}
+
+/// Whether a call counts among those that are read: it has reducers, its rows are no chain, or the host wants their
+/// logits.
+bool Machine::isRead(const Running &r, int pool) const {
+  const bool isDraft = r.call.op->get<ir::attr::kv>() == ir::KvUse::Draft;
+  const auto isFree = [](const FedRow &row) { return row.visible != row.position + 1; };
+  int64_t place = r.call.begin;
+  return !r.call.reducers.empty() ||
+         (pool == 0 && r.keepPrompt && !isDraft && r.kv[pool].len + 1 < std::ssize(r.input->tokens)) ||
+         llvm::any_of(r.call.feed, [&](const FedRow &row) { return row.position != place++ || isFree(row); });
+}
+
+/// Slots and their rows as they stand in the pass: in ascending order, but in a pass that runs in pieces calls that are
+/// not read come first.
+std::vector<std::pair<int32_t, int64_t>> Machine::orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const {
+  std::vector<std::pair<int32_t, int64_t>> order(taken.begin(), taken.end());
+  int64_t rows = 0;
+  for (const auto &[slot, count] : order)
+    rows += count;
+  if (rows > limits::readRows)
+    std::stable_partition(order.begin(), order.end(), [&](const auto &of) { return !isRead(*slots[of.first], pool); });
+  return order;
 }
 
 /// The requests whose call waits for a pass of the model, in the order of serving.
@@ -39,18 +61,18 @@ std::vector<Running *> Machine::waitingFor(int pool, int64_t loop) const {
   return waiting;
 }
 
-/// Free pages that no request in a slot was promised.
-int64_t Machine::unpromised(int pool) const {
+/// Free pages that no request in a slot has reserved.
+int64_t Machine::unreserved(int pool) const {
   auto pages = static_cast<int64_t>(pools[pool].free.size());
   for (const Running *r : slots)
     if (r)
-      pages -= std::max<int64_t>(0, r->kv[pool].promised - static_cast<int64_t>(r->kv[pool].pages.size()));
+      pages -= std::max<int64_t>(0, r->kv[pool].reserved - static_cast<int64_t>(r->kv[pool].pages.size()));
   return pages;
 }
 
-/// Serves one call: gives it rows, of which `left` are left in the pass, and the pages for
+/// Serves one call: gives it rows for which there is room in the pass, and the pages for
 /// them. A call that cannot have both gets neither, so that those after it can.
-void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken) {
+void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken) {
   KvShare &kv = r.kv[pool];
   const PoolInfo &info = program.pools[pool];
   auto rows = static_cast<int64_t>(r.call.feed.size());
@@ -63,6 +85,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
     serve(r);
     return;
   }
+  const bool read = isRead(r, pool);
+  const int64_t left = read ? std::min(room.rows, room.readRows) : room.rows;
   if (const int64_t chunk = r.call.op->get<ir::attr::chunk>())
     rows = std::min({rows, chunk, left});
   if (rows < 1 || rows > left)
@@ -77,10 +101,10 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   auto held = static_cast<int64_t>(kv.pages.size());
   int64_t need = (r.call.begin + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
-    // What was promised is there. Beyond that nobody takes a page after one who waits for some.
-    int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
-    if (beyond > 0 && (blocked || beyond > unpromised(pool))) {
-      blocked = true;
+    // What is reserved is there. Beyond that nobody takes a page after one who waits for some.
+    int64_t beyond = need - std::max<int64_t>(0, kv.reserved - held);
+    if (beyond > 0 && (room.blocked || beyond > unreserved(pool))) {
+      room.blocked = true;
       return;
     }
   } else if (need > static_cast<int64_t>(free.size())) {
@@ -91,7 +115,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
     free.pop_back();
   }
   taken[r.slot] = rows;
-  left -= rows;
+  room.rows -= rows;
+  room.readRows -= read ? rows : 0;
 }
 
 static FaultSignal outOfRange(int64_t index, int64_t count) {
@@ -307,7 +332,7 @@ PassOutput Machine::runModel(int pool, const std::vector<Row> &rows, const std::
   return output;
 }
 
-void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
+void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &taken) {
   TracePass pass;
   pass.model = program.pools[pool].name;
   std::vector<PageTable> tables(slots.size());

@@ -206,7 +206,7 @@ void Machine::reclaim() {
     for (size_t i = 0; i < r.kv.size(); ++i) {
       KvShare &kv = r.kv[i];
       if (leaves)
-        kv.len = kv.end = kv.promised = 0;
+        kv.len = kv.end = kv.reserved = 0;
       // Up to `end`, not `len`: drafts may wait for their `kv.keep`.
       shrink(kv, static_cast<int>(i), ceilDiv(kv.end, program.pools[i].pageTokens));
     }
@@ -250,7 +250,7 @@ int64_t Machine::mostHeld(const PoolInfo &pool) const {
 }
 
 /// The pages that are reserved for the request while it holds a slot.
-int64_t Machine::pagesToPromise(const Running &r, const PoolInfo &pool) const {
+int64_t Machine::pagesToReserve(const Running &r, const PoolInfo &pool) const {
   if (!pool.wait)
     return 0;
   const int64_t most = std::min(worstPages(r, pool), mostHeld(pool));
@@ -269,9 +269,9 @@ const PoolInfo *Machine::tooSmallFor(const Running &r) const {
 }
 
 /// Whether each pool can still reserve what the request needs.
-bool Machine::canPromise(const Running &r) const {
+bool Machine::canReserve(const Running &r) const {
   for (size_t i = 0; i < program.pools.size(); ++i)
-    if (program.pools[i].wait && pagesToPromise(r, program.pools[i]) > unpromised(static_cast<int>(i)))
+    if (program.pools[i].wait && pagesToReserve(r, program.pools[i]) > unreserved(static_cast<int>(i)))
       return false;
   return true;
 }
@@ -291,7 +291,7 @@ void Machine::admit(const PartInfo &part) {
       const auto number = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); };
       fail(*r, Fault::KvTooLarge, pool->loc,
            {number(mostPositions(*r, *pool)), number(int64_t(pool->pages) * pool->pageTokens)});
-    } else if (!canPromise(*r)) {
+    } else if (!canReserve(*r)) {
       refused = true;
       return;
     } else {
@@ -300,7 +300,7 @@ void Machine::admit(const PartInfo &part) {
         r->slot = static_cast<int32_t>(free - slots.begin());
         *free = r;
         for (size_t i = 0; i < r->kv.size(); ++i)
-          r->kv[i].promised = pagesToPromise(*r, program.pools[i]);
+          r->kv[i].reserved = pagesToReserve(*r, program.pools[i]);
       } else {
         r->env = {};
       }

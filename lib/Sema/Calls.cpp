@@ -189,8 +189,13 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
     noteBound(ctx, *fed);
     return nullptr;
   }
-  if (most > ctx.rowsPerPass()) {
-    diags.report(Diag::CallTooLarge, e.loc, most, ctx.rowsPerPass(), call.keepNone ? " or add `chunk=`" : "");
+  const bool isRead = !call.keepNone || !free.empty();
+  if (const int64_t limit = isRead ? std::min<int64_t>(ctx.rowsPerPass(), limits::readRows) : ctx.rowsPerPass();
+      most > limit) {
+    diags.report(Diag::CallTooLarge, e.loc, most,
+                 limit == ctx.rowsPerPass() ? fmt::format("`rows_per_pass` is {}", limit)
+                                            : fmt::format("a call that is read has {} at most", limit),
+                 call.keepNone && free.empty() ? " or add `chunk=`" : "");
     noteBound(ctx, *fed);
     return nullptr;
   }

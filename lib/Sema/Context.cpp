@@ -66,7 +66,8 @@ bool Context::needsSlot(const std::string &what, SourceLoc loc, const Scope &sco
   for (const std::string &on : scope.stage->on)
     if (const CheckedState *s = state(on); s && !s->slot) {
       if (slotless.insert(on).second)
-        diags.report(Diag::NeedsSlot, loc, what, on);
+        diags.report(Diag::NeedsSlot, loc, what, on,
+                     s->initial || s->parked ? "do it in a state with `slot: true`" : "give the state `slot: true`");
       return false;
     }
   return true;

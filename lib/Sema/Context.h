@@ -20,6 +20,8 @@ struct Uses {
   bool appends = false, commits = false;
   std::map<std::string, SourceLoc> drafts; ///< models that are fed drafts after their KV: the first such call
   std::set<std::string> keeps;             ///< models whose KV is kept, by a call or by `kv.M.keep`
+  std::string called;                      ///< the model of the first call
+  SourceLoc lastFed;                       ///< where that call is, if what it feeds begins with `last`
 };
 
 /// What makes a sequence longer in a loop, or moves a number: for notes.

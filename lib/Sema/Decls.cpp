@@ -224,7 +224,7 @@ void Declarations::checkPools() {
         pool.watermark = share > 0 && share <= 1 ? std::llround(share * 100) : 0;
         if (pool.watermark < 1 || std::abs(share * 100 - pool.watermark) > 1e-4)
           diags.report(Diag::BadPool, decl.watermark->loc, "watermark", pool.name,
-                       "above 0, at most 1, in whole percents");
+                       "a whole number of percents, from 0.01 to 1.0");
       }
     if (!decl.onFull.text.empty()) {
       pool.onFull = decl.onFull.text;

@@ -6,7 +6,7 @@
 #ifndef MEGALITH_LIB_SEMA_MODELCONFIG_H
 #define MEGALITH_LIB_SEMA_MODELCONFIG_H
 
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/Sema/Model.h"
 
 namespace megalith {

@@ -1,4 +1,5 @@
 #include "GraphChecker.h"
+#include "Notes.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -183,13 +184,23 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
     return evalElementwise(e, *info);
   std::vector<std::string> names;
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments)                                                                  \
-  if (e.text == Name)                                                                                                  \
-    return checkArguments(e, Min, Max, Arguments) ? eval##Id(e) : std::nullopt;                                        \
+  if (e.text == Name) {                                                                                                \
+    if (checkArguments(e, Min, Max, Arguments))                                                                        \
+      return eval##Id(e);                                                                                              \
+    if (e.text == "layer_norm" && e.args.size() < Min)                                                                 \
+      diags.note("a norm without a bias has `0 * weight` in its place, one without a weight `0 * w + 1` with any "     \
+                 "vector w of that length");                                                                           \
+    return std::nullopt;                                                                                               \
+  }                                                                                                                    \
   names.push_back(Name);
 #include "megalith/Sema/ModelFunctions.def"
   for (const ElementwiseInfo &info : elementwiseTable)
     names.push_back(info.name);
-  if (diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
+  if (!diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
+    return std::nullopt;
+  if (const std::optional<WeightId> w = findWeight(e.text); w && model.weights[*w].shape.size() == 2)
+    diags.note(fmt::format("`{0}` is a weight; its rows are read as `{0}[tokens]` and `{0}[position]`", e.text));
+  else if (!sema::noteGuess(diags, e.text, sema::Guess::Graph))
     diags.suggest(e.text, names);
   return std::nullopt;
 }

@@ -78,7 +78,10 @@ std::optional<WeightId> GraphChecker::viewedWeight(const ast::Expr &e) const {
 }
 
 std::optional<int64_t> GraphChecker::evalIndex(const ast::Expr &e, const std::string &what) {
+  const unsigned before = diags.errors();
   std::optional<ConfigValue> value = evaluateConstant(e, model.config, diags);
+  if (!value && diags.errors() > before && e.kind == ast::Expr::Path)
+    diags.suggest(e.text, {"tokens", "position"});
   if (!value)
     return std::nullopt;
   if (const auto *number = std::get_if<int64_t>(&*value))

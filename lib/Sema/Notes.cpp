@@ -7,20 +7,25 @@
 namespace megalith::sema {
 
 bool noteGuess(Diagnostics &diags, llvm::StringRef name, Guess of) {
-  enum Kind { Statement, Name, Function, Method };
+  enum Kind { Statement, Name, Function, Method, Graph };
   static const struct {
     Kind kind;
     llvm::StringRef word;
     const char *text;
   } table[] = {
 #define GUESSED_STATEMENT(Word, Text) {Statement, Word, Text},
+#define GUESSED_GRAPH(Word, Text) {Graph, Word, Text},
 #define GUESSED_NAME(Word, Text) {Name, Word, Text},
 #define GUESSED_FUNCTION(Word, Text) {Function, Word, Text},
 #define GUESSED_METHOD(Word, Text) {Method, Word, Text},
 #include "megalith/Sema/Guesses.def"
   };
   const auto [head, last] = name.rsplit('.');
-  const Kind kind = of == Guess::Statement ? Statement : of == Guess::Name ? Name : last.empty() ? Function : Method;
+  const Kind kind = of == Guess::Graph       ? Graph
+                    : of == Guess::Statement ? Statement
+                    : of == Guess::Name      ? Name
+                    : last.empty()           ? Function
+                                             : Method;
   for (const auto &[known, word, text] : table)
     if (word == (kind == Method ? last : name) && (known == kind || (known == Statement && kind == Name))) {
       diags.note(fmt::format(fmt::runtime(text), head.str()));

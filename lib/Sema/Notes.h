@@ -6,7 +6,7 @@
 
 namespace megalith::sema {
 
-enum class Guess { Function, Name, Statement };
+enum class Guess { Function, Name, Statement, Graph };
 /// Says what to write for what is nothing here, but known from elsewhere as one of these. False if it is not.
 bool noteGuess(Diagnostics &diags, llvm::StringRef name, Guess of);
 /// Where `found` should have been a `wanted`, or several: what makes one of it. `e` is what was written.

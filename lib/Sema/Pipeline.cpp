@@ -42,6 +42,7 @@ std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, 
   states.warnOfUnusedTransitions();
   states.warnOfUnused();
   states.warnOfLostDrafts();
+  states.warnOfGoneKv();
   return std::move(ctx.out);
 }
 

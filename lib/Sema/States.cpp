@@ -219,6 +219,36 @@ void States::warnOfLostDrafts() {
       }
 }
 
+/// Warns of a way out of a state without slot on which the first call takes the KV for granted.
+void States::warnOfGoneKv() {
+  for (const CheckedState &from : ctx.out.states) {
+    auto leaves = ctx.stageOn.find(from.name);
+    if (from.slot || leaves == ctx.stageOn.end())
+      continue;
+    for (const ast::Name &first : targets(*leaves->second)) {
+      std::vector<std::string> work = {first.text};
+      std::set<std::string> seen = {first.text};
+      for (size_t next = 0; next < work.size(); ++next) {
+        const CheckedState *s = ctx.state(work[next]);
+        auto it = ctx.stageOn.find(work[next]);
+        if (!s || !s->slot || it == ctx.stageOn.end())
+          continue;
+        const Uses &uses = ctx.uses[it->second];
+        if (uses.lastFed) {
+          diags.report(Diag::KvGone, first.loc, from.name, s->name, uses.called);
+          diags.note(uses.lastFed,
+                     fmt::format("this call; go to a state that feeds `tokens[kv.{}.len:-1]` first", uses.called));
+          break;
+        }
+        if (uses.called.empty())
+          for (const ast::Name &to : targets(*it->second))
+            if (seen.insert(to.text).second)
+              work.push_back(to.text);
+      }
+    }
+  }
+}
+
 /// The states that a request in `start` can come to, `start` among them.
 std::set<std::string> States::reachableFrom(const std::string &start) const {
   std::vector<std::string> work = {start};
@@ -298,6 +328,13 @@ void States::checkProgress() {
       diags.report(Diag::BadProgress, stage.progress->loc, stage.progress->text);
   }
 
+  const auto noteProgress = [&](const ast::StageDecl &stage) {
+    for (const auto &[name, loc] : ctx.uses[&stage].freeReads) // such as `x: x + 1`
+      if (const CheckedField *f = ctx.field(name); f && f->type.is(Elem::I32) && ctx.uses[&stage].assigned.count(name))
+        return diags.note(stage.name.loc, fmt::format("stage `{0}` changes `{1}`: if that ends the circle, write "
+                                                      "`progress: {1}` beside its `on:`",
+                                                      stage.name.text, name));
+  };
   std::map<std::string, int> colour; // 1 = on the path, 2 = done
   std::vector<std::string> path;
   bool reported = false;
@@ -317,6 +354,8 @@ void States::checkProgress() {
         for (auto p = std::find(path.begin(), path.end(), to.text); p != path.end(); ++p)
           cycle += *p + " -> ";
         diags.report(Diag::CycleWithoutProgress, to.loc, cycle + to.text);
+        for (auto p = std::find(path.begin(), path.end(), to.text); p != path.end(); ++p)
+          noteProgress(*ctx.stageOn.at(*p));
         reported = true;
       }
     }

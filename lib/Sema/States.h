@@ -20,6 +20,7 @@ public:
   void checkReadsAreSet();
   void warnOfUnused();
   void warnOfLostDrafts();
+  void warnOfGoneKv();
 
 private:
   std::set<std::string> reachableFrom(const std::string &start) const;

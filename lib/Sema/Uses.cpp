@@ -17,11 +17,24 @@ struct UseWalk {
            llvm::any_of(e.args, [&](const ast::ExprPtr &arg) { return arg && readsPool(*arg, model); });
   }
 
+  /// Whether what is fed begins with the last token.
+  static bool beginsWithLast(const ast::Expr &e) {
+    if (e.kind == ast::Expr::Path)
+      return e.text == "last";
+    const bool first =
+        e.kind == ast::Expr::List || e.kind == ast::Expr::Conditional || (e.kind == ast::Expr::Binary && e.text == "+");
+    return first && !e.args.empty() && beginsWithLast(*e.args[0]);
+  }
+
   void expr(const ast::Expr &e, std::set<std::string> known) {
     if (e.kind == ast::Expr::Path && e.text.find('.') == std::string::npos && !known.count(e.text))
       uses.freeReads.emplace(e.text, e.loc);
     bool model = e.kind == ast::Expr::Call && ctx.isModel(e.text);
     if (model) {
+      if (uses.called.empty() && !e.args.empty() && beginsWithLast(*e.args[0]))
+        uses.lastFed = e.loc;
+      if (uses.called.empty())
+        uses.called = e.text;
       bool draft = false;
       for (const auto &[name, arg] : e.named)
         draft |= name.text == "kv" && arg->text == "draft";

@@ -253,14 +253,24 @@ std::string Messages::text() const {
   return out;
 }
 
+/// Whether two neighbours have changed places.
+static bool isSwapped(llvm::StringRef a, llvm::StringRef b) {
+  if (a.size() != b.size())
+    return false;
+  const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin());
+  const size_t at = x - a.begin();
+  return at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at] && a.substr(at + 2) == b.substr(at + 2);
+}
+
 std::string nearestName(llvm::StringRef word, llvm::ArrayRef<std::string> candidates) {
   if (word.size() > 100) // no name is that long, and the distance would take its time
     return "";
-  unsigned limit = std::max<unsigned>(1, (word.size() + 2) / 3);
+  unsigned limit = std::max<unsigned>(1, word.size() / 3);
   std::string best;
   for (const std::string &candidate : candidates) {
-    unsigned distance = word.equals_insensitive(candidate)
-                            ? unsigned(word != candidate)
+    unsigned distance = word.equals_insensitive(candidate) ? unsigned(word != candidate)
+                        : isSwapped(word, candidate)
+                            ? 1
                             : word.edit_distance(candidate, /*AllowReplacements=*/true, limit + 1);
     if (distance <= limit) {
       limit = distance - (distance > 0);

@@ -1,5 +1,5 @@
 #include "ExprParser.h"
-#include "megalith/Limits.h"
+#include "megalith/Contract/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 #include <charconv>
 #include <cmath>

@@ -21,6 +21,10 @@ public:
       return std::move(file);
     checkKeys(sections, what,
               {"model", "numerics", "config", "weights", "graph", "results", "for", "requires", "harmless"});
+    const YamlNode *models = find(sections, "models");
+    if (find(sections, "stages") || (models && models->kind == YamlNode::Map))
+      diags.note(
+          "`models` and `stages` are sections of a pipeline; a model file has `model`, `config`, `weights`, `graph`");
     requireKeys(sections, what, root.loc, {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
       file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
@@ -333,13 +337,20 @@ private:
 
   void readWeights(const YamlNode &node) {
     for (const KeyValue &entry : entries(node, "`weights`")) {
-      if (entry.key.text != "layer") {
+      if (entry.key.text != "layer" && !holdsWeights(*entry.value)) {
         readWeight(entry, /*perLayer=*/false);
         continue;
       }
+      checkKeys({entry}, "`weights`", {"layer"});
       for (const KeyValue &inner : entries(*entry.value, "`layer` of `weights`"))
         readWeight(inner, /*perLayer=*/true);
     }
+  }
+
+  /// As `layer` does: a weight itself has no mappings.
+  static bool holdsWeights(const YamlNode &node) {
+    return node.kind == YamlNode::Map && !node.entries.empty() &&
+           llvm::all_of(node.entries, [](const YamlNode::Entry &entry) { return entry.value->kind == YamlNode::Map; });
   }
 
   void readWeight(const KeyValue &entry, bool perLayer) {

@@ -1,5 +1,6 @@
-"""Servers for tests."""
+"""Servers for tests, and what tests wait for: something that happens. No other file but browser.py sleeps."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -19,10 +20,25 @@ LONG = "And God said "  # 1500 tokens take seconds
 
 
 def wait_for(what):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not what():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+async def wait_in_loop_for(what):
+    while not what():
+        await asyncio.sleep(0.01)
+
+
+def wait_until_asleep(process, thread=None):
+    """Until the main thread of a process, or another one, has come to what it waits for. Both are numbers."""
+
+    def state():
+        with open(f"/proc/{process}/task/{thread or process}/stat") as stat:
+            return stat.read().rpartition(") ")[2][0]
+
+    wait_for(lambda: state() == "S")
 
 
 class Served:

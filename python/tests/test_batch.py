@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import megalith
 import numpy as np
@@ -256,22 +255,24 @@ def test_the_cpu_executor_gives_the_same(program, expected):
 
 def test_ctrl_c_ends_a_batch():
     script = f"""
-import megalith, time
+import megalith
 kernel = megalith.compile(megalith.pipeline("sampled"), {str(DEMO)!r}).load("reference")
-print("ready", flush=True)
-started = time.time()
+told = []
+def progress(what):
+    if not told:
+        told.append(what)
+        print("runs", flush=True)
 try:
-    kernel.run([megalith.Request([65] * 100, 400) for _ in range(8)])
+    kernel.run([megalith.Request([65] * 100, 1900) for _ in range(1000)], progress=progress)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-    print(time.time() - started < 5, kernel.run([megalith.Request([65], 1)])[0].finish, flush=True)
+    print(kernel.run([megalith.Request([65], 1)])[0].finish, flush=True)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
+    assert process.stdout.readline() == "runs\n"  # all of it takes hours
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
-    assert out == "interrupted\nTrue length\n" and process.returncode == 0
+    assert out == "interrupted\nlength\n" and process.returncode == 0
 
 
 def test_no_new_tokens(kernel):

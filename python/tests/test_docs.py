@@ -46,7 +46,8 @@ def test_chat_on_a_terminal():
     import select
     import subprocess
     import sys
-    import time
+
+    from serving import wait_until_asleep
 
     ours, theirs = pty.openpty()
     chat = subprocess.Popen(
@@ -70,7 +71,7 @@ def test_chat_on_a_terminal():
         return found
 
     def type_in(text):
-        time.sleep(0.3)  # a prompt is shown before the terminal is read
+        wait_until_asleep(chat.pid)  # a prompt is shown before the terminal is read
         os.write(ours, text.encode())
 
     try:

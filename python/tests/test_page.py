@@ -24,6 +24,13 @@ def ask(page, prompt, budget, copies=1, temperature=0):
     page.run("at('send').click()")
 
 
+def times_of_looks(page, count):
+    """When the page has looked at the server, the next times, in milliseconds."""
+    page.run("window.before || (before = say, say = (...all) => (said.push(performance.now()), before(...all))); said = []; 0")
+    page.wait_for(f"said.length >= {count}")
+    return page.run("said")[:count]
+
+
 def test_what_is_under_way_is_shown(expected):
     with Served("adaptive_speculative", "--set", "slots=3") as server, browser.Browser(server.url) as page:
         page.wait_for("at('state').innerText == 'idle'")
@@ -217,7 +224,7 @@ def test_below_a_path_and_without_answers(expected):
         page.run("speeds = []; new MutationObserver(() => speeds.push(at('speed').innerText)).observe(at('speed'), {childList: true, characterData: true, subtree: true})")
         proxy.changes = {"started": 1, "generated_tokens": 5}
         page.wait_for("facts.generated_tokens == 5")
-        time.sleep(0.5)
+        times_of_looks(page, 3)
         assert not [each for each in page.run("[...speeds, at('speed').innerText]") if each.startswith("-")]
 
 
@@ -278,11 +285,8 @@ def test_keys_and_screen_readers():
 
         # Who wants less motion has figures once a second.
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
-        time.sleep(0.3)
-        count = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/stats')).length"
-        before = page.run(count)
-        time.sleep(1.5)
-        assert 1 <= page.run(count) - before <= 2
+        _, begin, end = times_of_looks(page, 3)
+        assert end - begin > 990
         assert page.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
@@ -296,7 +300,7 @@ def test_texts_keys_and_chats(tmp_path):
         page.wait_for("at('state').innerText == 'the key is wrong'")
         page.run("at('key-text').value = 'sésame ✓'; at('key').requestSubmit()")  # no header can have it
         page.wait_for("key != 'wrong'")
-        time.sleep(0.5)
+        times_of_looks(page, 2)
         assert page.run("at('state').innerText") == "the key is wrong"
         page.run("at('key-text').value = 'sesame'; at('key').requestSubmit()")
         page.wait_for("at('state').innerText == 'idle' && at('key').hidden")

@@ -30,7 +30,7 @@ from megalith.serve._log import MOST_LINES, Log
 from megalith.serve._protocol import ApiError, Limits
 from megalith.serve._reader import AT_ONCE, Reader, Recipe
 from megalith.serve._requests import read_job
-from serving import TEMPLATE, Served, wait_for
+from serving import TEMPLATE, Served, wait_for, wait_in_loop_for
 
 # ===----------------------------------------------------------------------===#
 # Long bodies
@@ -246,8 +246,7 @@ def test_who_gets_an_answer_and_stays_is_closed(monkeypatch):
         writer.write(b"no\0HTTP\r\n\r\n")
         got = await reader.read()
         assert len(gate.lingering) == 1 and not gate.receiving
-        while gate.lingering:
-            await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: not gate.lingering)
         writer.close()
         return got
 
@@ -359,8 +358,7 @@ async def _serves(work, gate, app=None):
         config = uvicorn.Config(app or says_ok, http=Gated, log_config=None, log_level="critical", lifespan="off", ws="none")
         server = uvicorn.Server(config)
         task = asyncio.ensure_future(server._serve([listener]))
-        while not server.started:
-            await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: server.started)
         try:
             return await work(port)
         finally:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import gc
 import json
+import os
 import queue
 import random
 import signal
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from conftest import DEMO, PROMPTS
 from megalith._requests import RequestMembers
+from serving import wait_for, wait_until_asleep
 
 # ===----------------------------------------------------------------------===#
 # On the reference executor
@@ -162,8 +164,7 @@ def test_a_loop_that_is_left_cancels(session):
     assert next(generation) >= 0
     del generation
     gc.collect()
-    while session.stats()["ended"].get("cancelled") != 1:
-        time.sleep(0.01)
+    wait_for(lambda: session.stats()["ended"].get("cancelled") == 1)
     assert session.stats()["ended"] == {"cancelled": 1}
 
 
@@ -306,7 +307,7 @@ def kernel_results(kernel, session, prompt, budget, **members):
 
 
 SCRIPT = f"""
-import megalith, sys, threading, time
+import megalith, sys, threading
 kernel = megalith.compile(megalith.pipeline("sampled"), {str(DEMO)!r}).load("reference")
 session = kernel.session()
 """
@@ -318,7 +319,7 @@ def run_script(script, interrupt=False):
     )
     if interrupt:
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.3)
+        wait_until_asleep(process.pid)
         process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=600)
     return out, error, process.returncode
@@ -350,8 +351,9 @@ def test_a_process_may_end_while_a_session_is_open():
         """
 generations = [session.generate([65 + number], 1900) for number in range(8)]
 print(next(generations[0]) >= 0)
-threading.Thread(target=lambda: list(generations[1]), daemon=True).start()
-time.sleep(0.1)
+begun = threading.Event()
+threading.Thread(target=lambda: [begun.set() for _ in generations[1]], daemon=True).start()
+begun.wait()
 """
     )
     assert (out, error, code) == ("True\n", "", 0)
@@ -504,7 +506,7 @@ def test_an_iterator_begun_while_next_waits_gets_its_events(made_up):
     number = session.submit([65], 9, user=1)
     thread = threading.Thread(target=lambda: events.append(session.next()))
     thread.start()
-    time.sleep(0.05)
+    wait_until_asleep(os.getpid(), thread.native_id)
     generation = session.generate([65], 9)
     core.tell(generation.number, [7], finish="length")
     assert list(generation) == [7]

@@ -1,4 +1,4 @@
-//===- Atomics.cpp - atomics, tagged words and fences ---------------------===//
+//===- Atomics.cpp - atomics, flagged words and fences ---------------------===//
 //
 // Memory holds the newest value of an atomic location. A checked launch also keeps the
 // last values before it, for loads that need not see the newest yet.

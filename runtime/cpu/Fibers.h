@@ -11,10 +11,11 @@ namespace megalith::cpu {
 
 /// Stacks of one size in one reserved range, kept from launch to launch. The first
 /// ones end at a page that traps, the others (the kernel's table of mappings is
-/// short) at a word that must not change.
+/// short) at a word that must not change. The lanes of a warp take turns at the same
+/// depth: no two of their stacks begin in the same places of the processor's caches.
 class Stacks {
 public:
-  static constexpr size_t kBytes = 64 << 10, kMost = 65536, kGuarded = 8192, kGuard = 4096;
+  static constexpr size_t kBytes = 68 << 10, kMost = 65536, kGuarded = 8192, kGuard = 4096;
 
   Stacks();
   Stacks(const Stacks &) = delete;
@@ -22,7 +23,8 @@ public:
   /// Makes the first `count` stacks ready for new contexts.
   void prepare(size_t count);
   boost::context::detail::fcontext_t context(size_t i, void (*entry)(boost::context::detail::transfer_t)) const {
-    return boost::context::detail::make_fcontext(memory + (i + 1) * kBytes, kBytes - kGuard, entry);
+    const size_t shift = i * (9 * 64) % 4096;
+    return boost::context::detail::make_fcontext(memory + (i + 1) * kBytes - shift, kBytes - kGuard - shift, entry);
   }
   bool overrun(size_t i) const { return i >= kGuarded && *canary(i) != kCanary; }
 

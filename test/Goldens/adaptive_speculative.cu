@@ -29,8 +29,8 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
-  static constexpr int asks = 1; // reducers of a call
-  static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr int queries = 1; // reducers of a call
+  static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -97,12 +97,12 @@ struct Verify {
 } // namespace calls
 using Control = ControlState<Config, Request>;
 static_assert(sizeof(Control) <= Config::controlRoom);
-using Turn = TurnOf<Control>;
+using Activation = ActivationOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (adaptive_speculative.yaml:53).
-static __device__ void admit(Turn &t) {
+static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
@@ -110,7 +110,7 @@ static __device__ void admit(Turn &t) {
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
-static __device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 61 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
@@ -120,7 +120,7 @@ static __device__ void prefillIssue(Turn &t) {
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
-static __device__ void propose(Turn &t) {
+static __device__ void propose(Activation &t) {
   Fields &r = t.r.fields;
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
@@ -137,18 +137,18 @@ static __device__ void propose(Turn &t) {
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
-static __device__ void verifyIssue(Turn &t) {
+static __device__ void verifyIssue(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 73 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
-  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 148 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), after its call.
-static __device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
@@ -156,7 +156,7 @@ static __device__ void prefillResume(Turn &t) {
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), after its call.
-static __device__ void verifyResume(Turn &t) {
+static __device__ void verifyResume(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 73 "pipelines/adaptive_speculative.yaml"
@@ -180,7 +180,7 @@ static __device__ void verifyResume(Turn &t) {
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
-static __device__ void commit(Turn &t) {
+static __device__ void commit(Activation &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
 #line 83 "pipelines/adaptive_speculative.yaml"
@@ -216,7 +216,7 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
   for (;; afterPass = true) {
     if (afterPass) {
-      everySlot(c, [&](Turn &t) {
+      everySlot(c, [&](Activation &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
           stages::prefillResume(t);
@@ -230,8 +230,8 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
     beginTick(c);
     if (c.done)
       return;
-    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
-    everySlot(c, [&](Turn &t) {
+    admission(c, State::QUEUED, [&](Activation &t) { stages::admit(t); });
+    everySlot(c, [&](Activation &t) {
       if (t.in(State::PREFILL))
         stages::prefillIssue(t);
       if (t.in(State::PROPOSE))

@@ -73,12 +73,12 @@ struct Decode {
 } // namespace calls
 using Control = ControlState<Config, Request>;
 static_assert(sizeof(Control) <= Config::controlRoom);
-using Turn = TurnOf<Control>;
+using Activation = ActivationOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (autoregressive.yaml:25).
-static __device__ void admit(Turn &t) {
+static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
@@ -86,7 +86,7 @@ static __device__ void admit(Turn &t) {
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
-static __device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 33 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
@@ -96,7 +96,7 @@ static __device__ void prefillIssue(Turn &t) {
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
-static __device__ void decodeIssue(Turn &t) {
+static __device__ void decodeIssue(Activation &t) {
   // - next: argmax(target([last]))
 #line 39 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
@@ -106,7 +106,7 @@ static __device__ void decodeIssue(Turn &t) {
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), after its call.
-static __device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
@@ -114,7 +114,7 @@ static __device__ void prefillResume(Turn &t) {
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), after its call.
-static __device__ void decodeResume(Turn &t) {
+static __device__ void decodeResume(Activation &t) {
   // - appended: append(next)
 #line 40 "pipelines/autoregressive.yaml"
   const int appended = t.append(t.results());
@@ -134,7 +134,7 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
   for (;; afterPass = true) {
     if (afterPass) {
-      everySlot(c, [&](Turn &t) {
+      everySlot(c, [&](Activation &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
           stages::prefillResume(t);
@@ -146,8 +146,8 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
     beginTick(c);
     if (c.done)
       return;
-    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
-    everySlot(c, [&](Turn &t) {
+    admission(c, State::QUEUED, [&](Activation &t) { stages::admit(t); });
+    everySlot(c, [&](Activation &t) {
       if (t.in(State::PREFILL))
         stages::prefillIssue(t);
       if (t.in(State::DECODE))
@@ -317,10 +317,10 @@ struct Head {
 };
 } // namespace matrices
 
-// Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
-// counter for each operand that passes of many rows have as an image.
+// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and
+// a counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
-struct Tagged { static constexpr long long best = 4352; };
+struct Flagged { static constexpr long long best = 4352; };
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85280256;
   static constexpr long long attention = 85674240;
@@ -332,21 +332,21 @@ static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::s
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
 
-// Operands of products in passes of more than 16 rows, in the tagged words.
-struct TaggedWords {
-  char *tagged;
+// Operands of products in passes of more than 16 rows, in the flagged words.
+struct FlaggedWords {
+  char *flagged;
   int numRows; // of the pass
 
   template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {
-    return OperandImage<Columns, Stream>(tagged + at + instance, numRows);
+    return OperandImage<Columns, Stream>(flagged + at + instance, numRows);
   }
 };
-struct Images : TaggedWords {
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85281024, instance * 65536ll); }
-  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85675008, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86068992, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86462976, instance * 393216ll); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(88822528, instance * 65536ll); }
+struct Images : FlaggedWords {
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return FlaggedWords::image<256>(85281024, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return FlaggedWords::image<256>(85675008, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return FlaggedWords::image<256>(86068992, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return FlaggedWords::image<704>(86462976, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(88822528, instance * 65536ll); }
 };
 
 namespace phases {
@@ -392,7 +392,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
 #line 222 "target.tensors.cu"
     }
   });
@@ -521,7 +521,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
-    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
 #line 351 "target.tensors.cu"
   }
   else {
@@ -529,7 +529,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
       const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};
-      return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
+      return rowsOrImage(b.attention(layer), Images{p.flagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
@@ -598,7 +598,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
 #line 428 "target.tensors.cu"
     }
   });
@@ -619,7 +619,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
 #line 51 "pipelines/models/llama.yaml"
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
-    forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
+    forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
 #line 449 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
@@ -711,13 +711,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.flagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.flagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.flagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
       return false;
   } // layer
   return true;
@@ -783,7 +783,7 @@ __device__ __noinline__ void targetHeadHeadOperand() {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
+      forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
 #line 613 "target.tensors.cu"
     }
   });
@@ -854,7 +854,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     streamProduct<true>(operand, finish, epilogue);
   }
   if constexpr (Rows != kUnitEnd) {
-    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.flagged + Flagged::best));
   }
 } // targetHeadHead
 
@@ -862,7 +862,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.flagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -915,7 +915,7 @@ struct Model {
   using Pool = pools::Target;
   static constexpr bool head = true;
   static constexpr int bestEdge = Edges::best;
-  static constexpr long long best = Tagged::best;
+  static constexpr long long best = Flagged::best;
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = false;
@@ -1035,7 +1035,7 @@ struct Kernel {
   using Ring = WeightRing;
   using Stream = ::Stream;
   using Models = ModelList<Model>; // by their numbers
-  static constexpr bool many = true, words = true, stamps = false, asks = false;
+  static constexpr bool many = true, words = true, stamps = false, queries = false;
   static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }

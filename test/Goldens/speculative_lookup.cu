@@ -28,8 +28,8 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
-  static constexpr int asks = 1; // reducers of a call
-  static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr int queries = 1; // reducers of a call
+  static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -92,12 +92,12 @@ struct Verify {
 } // namespace calls
 using Control = ControlState<Config, Request>;
 static_assert(sizeof(Control) <= Config::controlRoom);
-using Turn = TurnOf<Control>;
+using Activation = ActivationOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (speculative_lookup.yaml:33).
-static __device__ void admit(Turn &t) {
+static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
@@ -105,7 +105,7 @@ static __device__ void admit(Turn &t) {
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
-static __device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 41 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
@@ -115,7 +115,7 @@ static __device__ void prefillIssue(Turn &t) {
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
-static __device__ void propose(Turn &t) {
+static __device__ void propose(Activation &t) {
   Fields &r = t.r.fields;
   // - draft: ngram_lookup(tokens, width=min(block, budget - 1), ngram=ngram)
 #line 47 "pipelines/speculative_lookup.yaml"
@@ -127,18 +127,18 @@ static __device__ void propose(Turn &t) {
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
-static __device__ void verifyIssue(Turn &t) {
+static __device__ void verifyIssue(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
-  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 138 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), after its call.
-static __device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
@@ -146,7 +146,7 @@ static __device__ void prefillResume(Turn &t) {
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), after its call.
-static __device__ void verifyResume(Turn &t) {
+static __device__ void verifyResume(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
@@ -165,7 +165,7 @@ static __device__ void verifyResume(Turn &t) {
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
-static __device__ void commit(Turn &t) {
+static __device__ void commit(Activation &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
 #line 60 "pipelines/speculative_lookup.yaml"
@@ -195,7 +195,7 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
   for (;; afterPass = true) {
     if (afterPass) {
-      everySlot(c, [&](Turn &t) {
+      everySlot(c, [&](Activation &t) {
         completeCall(t);
         if (t.resumes<calls::Prefill>())
           stages::prefillResume(t);
@@ -209,8 +209,8 @@ __device__ __noinline__ void controlTicks(bool afterPass) {
     beginTick(c);
     if (c.done)
       return;
-    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
-    everySlot(c, [&](Turn &t) {
+    admission(c, State::QUEUED, [&](Activation &t) { stages::admit(t); });
+    everySlot(c, [&](Activation &t) {
       if (t.in(State::PREFILL))
         stages::prefillIssue(t);
       if (t.in(State::PROPOSE))
@@ -265,7 +265,7 @@ struct Facts {
   static constexpr int vocab[] = {260};
   static constexpr int pages[] = {512};
   static constexpr int pageTokens[] = {128};
-  static constexpr int asks = 1; // calls have other reducers than argmax
+  static constexpr int queries = 1; // calls have other reducers than argmax
 };
 
 // Shared memory of a CTA.
@@ -384,11 +384,11 @@ struct Head {
 };
 } // namespace matrices
 
-// Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
-// counter for each operand that passes of many rows have as an image.
+// Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and
+// a counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
-struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
-using Kept = KeptLogits<unsigned short, 260>; // that asks look at
+struct Flagged { static constexpr long long best = 4352, drawn = 274688; };
+using Kept = KeptLogits<unsigned short, 260>; // that queries read
 struct Counters {
   static constexpr long long wq_wk_wv_operand = 85550592;
   static constexpr long long attention = 85944576;
@@ -400,21 +400,21 @@ static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::s
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
 
-// Operands of products in passes of more than 16 rows, in the tagged words.
-struct TaggedWords {
-  char *tagged;
+// Operands of products in passes of more than 16 rows, in the flagged words.
+struct FlaggedWords {
+  char *flagged;
   int numRows; // of the pass
 
   template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {
-    return OperandImage<Columns, Stream>(tagged + at + instance, numRows);
+    return OperandImage<Columns, Stream>(flagged + at + instance, numRows);
   }
 };
-struct Images : TaggedWords {
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85551360, instance * 65536ll); }
-  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85945344, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86339328, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86733312, instance * 393216ll); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(89092864, instance * 65536ll); }
+struct Images : FlaggedWords {
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return FlaggedWords::image<256>(85551360, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return FlaggedWords::image<256>(85945344, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return FlaggedWords::image<256>(86339328, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return FlaggedWords::image<704>(86733312, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(89092864, instance * 65536ll); }
 };
 
 namespace phases {
@@ -460,7 +460,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
 #line 225 "target.tensors.cu"
     }
   });
@@ -589,7 +589,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
-    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
 #line 354 "target.tensors.cu"
   }
   else {
@@ -597,7 +597,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
       const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};
-      return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
+      return rowsOrImage(b.attention(layer), Images{p.flagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
@@ -666,7 +666,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
 #line 431 "target.tensors.cu"
     }
   });
@@ -687,7 +687,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
 #line 51 "pipelines/models/llama.yaml"
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
-    forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
+    forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
 #line 452 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
@@ -779,13 +779,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.flagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.flagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.flagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
       return false;
   } // layer
   return true;
@@ -851,7 +851,7 @@ __device__ __noinline__ void targetHeadHeadOperand() {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
+      forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
 #line 616 "target.tensors.cu"
     }
   });
@@ -867,7 +867,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  const Kept kept{p.looks};
+  const Kept kept{p.selection};
   Best own[bestsOf(Rows)], ownDrawn[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
     assumeLocal(best), assumeLocal(drawn);
@@ -924,10 +924,10 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     streamProduct<true>(operand, finish, epilogue);
   }
   if constexpr (Rows != kUnitEnd) {
-    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
-    consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.flagged + Flagged::best));
+    consumerSync(); // a CTA without a group of the matrix has met no barrier since takeQueries
     if (shared.draws.draws)
-      publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));
+      publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.flagged + Flagged::drawn));
   }
 } // targetHeadHead
 
@@ -935,7 +935,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.flagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -945,7 +945,7 @@ __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer)
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
-  takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);
+  takeQueries(shared.grid, Edges::best, shared.pass, shared.draws);
   if (Rows > kOneRow) {
     targetHeadHeadOperand<Rows>();
     if (Rows > kTileRows)
@@ -989,13 +989,13 @@ struct Model {
   using Pool = pools::Target;
   static constexpr bool head = true;
   static constexpr int bestEdge = Edges::best;
-  static constexpr long long best = Tagged::best;
+  static constexpr long long best = Flagged::best;
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
-  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
-  __device__ __forceinline__ static void finishAsks() { if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn)); }
+  __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
@@ -1112,7 +1112,7 @@ struct Kernel {
   using Ring = WeightRing;
   using Stream = ::Stream;
   using Models = ModelList<Model>; // by their numbers
-  static constexpr bool many = true, words = true, stamps = false, asks = true;
+  static constexpr bool many = true, words = true, stamps = false, queries = true;
   static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }

@@ -32,7 +32,7 @@ std::string Expressions::fresh() {
                                 "Request",
                                 "Fields",
                                 "Control",
-                                "Turn",
+                                "Activation",
                                 "State",
                                 "Metric",
                                 "Gauge",

@@ -44,7 +44,7 @@ private:
 
   void chooseSizes() {
     slots = chance(85) ? range(1, 8) : oneOf<int64_t>({33, 64, 65, 200, 1024});
-    rows = chance(75) ? range(1, 16) : oneOf<int64_t>({17, 24, 33, 64, 100, 128});
+    rows = chance(75) ? range(1, 16) : oneOf<int64_t>({17, 24, 300, 64, 2048, 128});
     pageTokens = chance(80) ? range(1, 8) : oneOf<int64_t>({16, 100, 128, 1024, 33554432});
     pages = chance(70) ? range(20, 80) : range(1, 20);
     if (chance(5))
@@ -336,7 +336,7 @@ private:
   }
 
   /// What a call may be fed: rarely what it should be.
-  std::string fed(const Scope &scope) { return sequence(scope, rows, 1); }
+  std::string fed(const Scope &scope) { return sequence(scope, std::min<int64_t>(rows, 128), 1); }
 
   /// A stage that moves on by itself.
   void count(Stage &s) {

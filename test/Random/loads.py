@@ -11,7 +11,7 @@ which fits the pool alone. It has to hold that
                finds no free slot, or too few pages beside what those in the slots may come to need
     rows       a pass is full, or every request in a slot has all the rows it can use
     turns      nobody has rows while a request that waits longer has none
-    pages      no page belongs to two requests, and nobody holds more than it was promised; all pages are
+    pages      no page belongs to two requests, and nobody holds more than it reserved; all pages are
                there that a request's next row sees, and where all layers have a window none in front of them
 
 With --device=cpu the emitted kernel runs, its trace is checked the same way, and the reference
@@ -123,13 +123,13 @@ class Checker:
         left = [i for i in queue if i in after and after[i]["after"] != "QUEUED"]
         require(left == queue[:len(left)], "tick", number, "overtook:", left, "left, in front was", queue)
         seated = [i for i, slot in enumerate(self.slot) if slot is not None]
-        promised = sum(self.worst[i] for i in seated)
+        reserved = sum(self.worst[i] for i in seated)
         for i in left:
             require(len(seated) < self.sizes["slots"], "tick", number, ": no slot for", i)
-            require(promised + self.worst[i] <= self.pages, "tick", number, ":", i, "was promised too much")
+            require(reserved + self.worst[i] <= self.pages, "tick", number, ":", i, "reserved too much")
             if after[i]["slot"] >= 0:
                 seated.append(i)
-                promised += self.worst[i]
+                reserved += self.worst[i]
                 self.slot[i] = after[i]["slot"]
                 self.state[i] = "PREFILL"
                 self.since[i] = number
@@ -137,9 +137,9 @@ class Checker:
                 require(self.requests[i]["max_new_tokens"] == 0, i, "ended without a slot")
         if len(left) < len(queue):
             head = queue[len(left)]
-            require(len(seated) == self.sizes["slots"] or promised + self.worst[head] > self.pages,
-                    "tick", number, ":", head, "could have been seated;", promised, "of", self.pages,
-                    "pages promised, it needs", self.worst[head])
+            require(len(seated) == self.sizes["slots"] or reserved + self.worst[head] > self.pages,
+                    "tick", number, ":", head, "could have been seated;", reserved, "of", self.pages,
+                    "pages reserved, it needs", self.worst[head])
 
     def passes(self, tick):
         number, rows = tick["tick"], {}

@@ -1,6 +1,7 @@
 #include "Bench.h"
 #include "Measured.h"
 #include "Report.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -25,9 +26,11 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
   auto program = Program::compile(options);
   if (!got(program, diags))
     return std::nullopt;
-  const int64_t batch = most(command.batches), rows = program->param("rows_per_pass").value_or(0);
+  const int64_t batch = most(command.batches),
+                rows = std::min<int64_t>(program->param("rows_per_pass").value_or(0), limits::readRows);
   if (batch > rows) {
-    badOption(diags, fmt::format("--batch {}", batch), fmt::format("a pass has {} rows (`rows_per_pass`)", rows));
+    badOption(diags, fmt::format("--batch {}", batch),
+              fmt::format("a pass has {} rows that are read (`rows_per_pass`, at most {})", rows, limits::readRows));
     return std::nullopt;
   }
   if (program->param("slots") < batch) {

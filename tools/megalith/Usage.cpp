@@ -345,17 +345,19 @@ private:
             value = "/dev/stdin";
         }
         option->given.push_back(value.str());
-        fill(*option, value);
+        fill(*option, value, /*inList=*/values.size() > 1);
       }
     }
     if (line.command->takesFiles() && llvm::is_contained(files, ""))
       error("FILE", "the path of the pipeline is empty");
   }
 
-  void fill(const Option &option, StringRef text) {
+  void fill(const Option &option, StringRef text, bool inList) {
     // A path of no letters would be taken for an option that is not there.
     const bool empty = text.empty() && !option.isFlag() && !option.value.isNumber;
-    const std::string why = empty ? "it is empty; leave the option out, or name something" : option.value.take(text);
+    const std::string why = inList && text.empty() ? "a value of the list is empty; take a comma out"
+                            : empty                ? "it is empty; leave the option out, or name something"
+                                                   : option.value.take(text);
     if (why.empty())
       return;
     error(option.dashed() + " " + (text.empty() ? "''" : text.str()), why);

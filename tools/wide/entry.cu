@@ -1,7 +1,7 @@
 // Stands for the tensor unit: the entry, and what checks it.
 #include "megalith/Abi.h"
 #include "megalith/Packing.cuh"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Rows.cuh"
 #include "megalith/WideRoles.cuh"
 namespace abi = megalith::abi;

@@ -7,9 +7,9 @@
 #ifndef MEGALITH_IR_ATTRIBUTES_H
 #define MEGALITH_IR_ATTRIBUTES_H
 
+#include "megalith/Contract/Limits.h"
 #include "megalith/IR/Ops.h"
 #include "megalith/IR/Words.h"
-#include "megalith/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include <algorithm>
 #include <map>

@@ -9,8 +9,8 @@
 namespace megalith::ir {
 
 /// Rows that one pass can have of this `call` or `issue`: what it is fed, but at most `chunk` and
-/// `rows_per_pass`. The one place that says so for the IR; lib/Sema/Calls.cpp has checked the same
-/// of the YAML.
+/// `rows_per_pass`, and limits::readRows of one that is read or whose rows may be no chain. The one place that says so
+/// for the IR; lib/Sema/Calls.cpp has checked the same of the YAML.
 int64_t mostRows(const Module &module, const Operation &call);
 /// By what is fed and the two bounds of a call alone; 0: as many as there are.
 int64_t mostRows(const Type &fed, int64_t chunk, int64_t most);

@@ -13,8 +13,8 @@
 #ifndef MEGALITH_IR_IR_H
 #define MEGALITH_IR_IR_H
 
+#include "megalith/Contract/Limits.h"
 #include "megalith/IR/Attributes.h"
-#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include "megalith/Support/WeightView.h"
 #include "llvm/ADT/ArrayRef.h"

@@ -80,7 +80,7 @@ struct Matrix {
   // Passes of many rows deal a matrix in units, see device/WideProduct.cuh.
   int64_t unitParts = 0;                  ///< eighths of the columns that a unit takes; 0: the plan has no such passes
   int64_t firstUnitCta = 0;               ///< that has unit 0
-  int64_t partsOffset = 0, partsDone = 0; ///< in the tagged words: sums of units of one eighth, counters of their sets
+  int64_t partsOffset = 0, partsDone = 0; ///< in the flagged words: sums of units of one eighth, counters of their sets
   int partsEdge = -1;                     ///< these sums as an edge
 
   int64_t sets() const; ///< of eight groups
@@ -101,7 +101,7 @@ struct Buffer {
   int edge = 0;
   bool several = false; ///< passes of one row do not write it
   /// Products alone read this buffer, as their operand. Passes of many rows write an image of it instead
-  /// (device/Windows.cuh). The images stand in the tagged words. Each instance has a counter of the CTAs that have
+  /// (device/Windows.cuh). The images stand in the flagged words. Each instance has a counter of the CTAs that have
   /// written it.
   bool windows = false;
   int64_t imageOffset = 0, imageBytes = 0, counterOffset = 0; ///< bytes of one instance
@@ -179,7 +179,7 @@ struct Edge {
   enum Lowering {
     Barrier, ///< of the grid: an arrival counter that only grows
     Words,   ///< readers poll the words themselves: all ones until they are written
-    Tagged,  ///< words that carry the pass: what it is, and the logits' maxima, which CTA 0 alone reads
+    Flagged, ///< words that carry the pass: what it is, and the logits' maxima, which CTA 0 alone reads
     Leave,   ///< all CTAs count themselves out, CTA 0 waits for them
     Count,   ///< the units that share a set of groups count themselves
   };
@@ -197,7 +197,7 @@ struct Records {
   int64_t workspaceBytes;     ///< of two sets, of even and of odd passes
 };
 
-/// Partial sums of attention, in the tagged words.
+/// Partial sums of attention, in the flagged words.
 struct AttentionSums {
   int64_t units = 0;     ///< of a pass, at most; 0: the plan has no such attention
   int64_t unitBytes = 0; ///< of a unit
@@ -207,10 +207,10 @@ struct AttentionSums {
 
 /// What a head does for reducers beside argmax (device/Reducers.cuh).
 struct Reducing {
-  bool any = false;        ///< calls have some; else the rest means nothing
-  int64_t numberBytes = 0; ///< of a logit that is kept
-  int64_t drawnOffset = 0; ///< in the tagged words: what the CTAs draw
-  int64_t lookBytes = 0;   ///< memory of kept logits and of sums over them
+  bool any = false;           ///< calls have some; else the rest means nothing
+  int64_t numberBytes = 0;    ///< of a logit that is kept
+  int64_t drawnOffset = 0;    ///< in the flagged words: what the CTAs draw
+  int64_t selectionBytes = 0; ///< memory of kept logits and of sums over them
 };
 
 /// Rows of logits that requests keep: `q: logits[n]`. They stand in front of those that a pass keeps.
@@ -245,7 +245,7 @@ struct ModelPlan {
   bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   std::vector<Result> results; ///< the first one is the logits
-  int64_t bestOffset;          ///< in the tagged words: maxima of all results, one after the other
+  int64_t bestOffset;          ///< in the flagged words: maxima of all results, one after the other
   Reducing reducing;
 
   /// Buffers that the phase writes and that have images.
@@ -282,18 +282,19 @@ struct Plan {
   DeviceProfile profile;
   Knobs knobs;
   int64_t ctas;
-  int64_t rowsPerPass;
+  int64_t rowsPerPass;  ///< of a pass; of a larger one than the next number they run in pieces
+  int64_t rowsAtOnce;   ///< that the models' code takes
   int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   Ring ring;
   SharedMemory shared;
-  int64_t taggedBytes;     ///< memory of tagged words and of counters
+  int64_t flaggedBytes;    ///< memory of flagged words and of counters
   std::vector<Edge> edges; ///< edge 0 comes after the tick's plan
   int passEdge;            ///< the end of a pass
   /// Models whose rows of a slot need not be a chain.
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
-  int64_t passBytes() const; ///< of the tagged words: what tells a pass, with the paths of its rows
+  int64_t passBytes() const; ///< of the flagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models;
 
   KeptRows kept;

@@ -7,8 +7,8 @@
 #ifndef MEGALITH_SEMA_TYPED_H
 #define MEGALITH_SEMA_TYPED_H
 
+#include "megalith/Contract/Limits.h"
 #include "megalith/IR/Scalar.h"
-#include "megalith/Limits.h"
 #include "megalith/Support/SourceLoc.h"
 #include <cstdint>
 #include <memory>

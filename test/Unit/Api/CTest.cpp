@@ -230,8 +230,7 @@ TEST(C, TakesRequestsWhileItRuns) {
   how.places = 3;
   how.max_tokens = 100;
   how.watchdog = -1;
-  failed(megalith_live_open(kernel, &how, &session, &errors),
-         "`watchdogSeconds` must be from 0 to 1000000000, found -1");
+  failed(megalith_live_open(kernel, &how, &session, &errors), "`watchdog` must be from 0 to 1000000000, found -1");
   how.watchdog = 0;
   how.idle_ms = -1; // never
   how.trace = 1 << 20;

@@ -1,7 +1,6 @@
 //===- LiveKernelTest.cpp - sessions of a kernel, through its rings -===//
 #include "LiveTesting.h"
 #include <algorithm>
-#include <thread>
 
 namespace live_testing {
 
@@ -26,8 +25,7 @@ TEST(LiveKernel, GoesThroughTheRingsAsARunGoes) {
   Heard heard;
   ASSERT_TRUE(session.submit(requests[0], 0));
   listen(session, heard, [&] { return !heard.finish(0).empty(); });
-  while (session.stats().launched)
-    std::this_thread::sleep_for(1ms);
+  waitUntil([&] { return !session.stats().launched; });
   for (size_t i = 1; i < requests.size(); ++i)
     ASSERT_TRUE(session.submit(requests[i], i));
   listenForTokens(session, heard, 4);

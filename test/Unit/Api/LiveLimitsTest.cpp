@@ -1,6 +1,6 @@
 //===- LiveLimitsTest.cpp - what a session refuses, and what waits for room -===//
 #include "LiveTesting.h"
-#include <thread>
+#include <condition_variable>
 
 namespace live_testing {
 
@@ -71,30 +71,55 @@ TEST(Live, RefusesRequestsThatCannotRun) {
   EXPECT_TRUE(session.stop());
 }
 
+/// Holds an executor in its first tick with a request, so that none ends.
+class Hold {
+public:
+  std::function<void(const std::string &)> progress() {
+    return [this](const std::string &what) {
+      std::unique_lock lock(mutex);
+      idle |= what.empty();
+      goesOn.wait(lock, [&] { return open || !idle || what.empty(); });
+    };
+  }
+  void release() {
+    const std::lock_guard lock(mutex);
+    open = true;
+    goesOn.notify_all();
+  }
+
+private:
+  std::mutex mutex;
+  std::condition_variable goesOn;
+  bool idle = false, open = false;
+};
+
 TEST(Live, ARequestWaitsForRoomAsLongAsItMay) {
   const Kernel kernel = loaded(serving());
-  LiveSession session = opened(kernel, {.places = 1, .queue = 2});
-  ASSERT_TRUE(session.submit(request(2000)));
-  Heard heard;
-  listenForTokens(session, heard, 0);
+  Hold hold;
+  LiveSession session = opened(kernel, {.places = 1, .queue = 2, .progress = hold.progress()});
+  ASSERT_TRUE(session.submit(request(1)));
+  waitUntil([&] { return session.stats().running == 1; });
   ASSERT_TRUE(session.submit(request(1)));
   ASSERT_TRUE(session.submit(request(1)));
   EXPECT_REFUSED(session.submit(request(1)), "2 requests wait already, and no more may; submit it later, or open the "
                                              "session with a greater `queue` [live-full]");
   EXPECT_REFUSED(session.submit(request(1), 0, 20ms), "[live-full]");
-  std::thread waits([&] {
+  Waiter waits([&] {
     auto number = session.submit(request(1), 5, std::chrono::milliseconds::max());
     ASSERT_TRUE(number) << number.errors().text();
     EXPECT_EQ(*number, 3u); // those that were refused have none
   });
-  std::this_thread::sleep_for(20ms);
-  ASSERT_TRUE(session.cancel(2)); // makes room
+  waits.waitUntilAsleep();
+  EXPECT_TRUE(session.cancel(2)); // makes room
   waits.join();
   // A stop ends the wait of others, too.
-  std::thread refused([&] { EXPECT_REFUSED(session.submit(request(1), 0, 1h), "[live-stopped]"); });
-  std::this_thread::sleep_for(20ms);
-  ASSERT_TRUE(session.stop(LiveSession::Stop::Now));
+  Waiter refused([&] { EXPECT_REFUSED(session.submit(request(1), 0, 1h), "[live-stopped]"); });
+  refused.waitUntilAsleep();
+  Waiter stops([&] { EXPECT_TRUE(session.stop(LiveSession::Stop::Now)); });
   refused.join();
+  hold.release(); // the session's end waits for the tick's
+  stops.join();
+  Heard heard;
   listen(session, heard);
   EXPECT_EQ(heard.of.size(), 4u);
   EXPECT_EQ(heard.of[3].user, 5u);

@@ -106,13 +106,19 @@ static std::vector<int32_t> prompt(int64_t length) {
   return out;
 }
 
-static Kernel narrow(const char *pipeline, Device device) { // a prompt takes several passes
-  return loaded(compiled(pipeline, {{"slots", "2"}, {"kv_pages", "64"}, {"rows_per_pass", "16"}}), device);
+static Kernel narrow(const char *pipeline, Device device, const char *rows = "16") { // a prompt takes several passes
+  return loaded(compiled(pipeline, {{"slots", "2"},
+                                    {"kv_pages", "64"},
+                                    {"page_tokens", "16"},
+                                    {"rows_per_pass", rows},
+                                    {"prefill_chunk", rows}}),
+                device);
 }
 
-static Heard hearPrompts(const Kernel &kernel) {
-  LiveSession session = opened(kernel, {.places = 4, .logitLines = 60});
-  for (const OfPrompt &each : ofPrompts)
+static Heard hearPrompts(const Kernel &kernel, const std::vector<OfPrompt> &prompts = ofPrompts,
+                         int64_t logitLines = 60) {
+  LiveSession session = opened(kernel, {.places = 4, .logitLines = logitLines});
+  for (const OfPrompt &each : prompts)
     EXPECT_TRUE(session.submit(request(each.budget, prompt(each.length)), 0, 0ms, each.logprobs, each.promptLogprobs));
   EXPECT_TRUE(session.stop());
   Heard heard;
@@ -174,6 +180,23 @@ INSTANTIATE_TEST_SUITE_P(Gpu, PromptLogprobs,
                                            std::tuple("token_tree_lookup.yaml", Device::Cuda)));
 
 /// Rows of drafts do not say how likely a prompt is. So who asks is told before anything runs.
+/// Where a pass runs in pieces, rows of prompts whose logits are wanted are in the last one.
+TEST(Live, PiecesOfAPassTellTheSameOfPrompts) {
+  const std::vector<OfPrompt> prompts = {{2, 100, 0, 1}, {1, 40, 0, -1}};
+  std::vector<Heard> heard;
+  for (const char *rows : {"16", "200"})
+    heard.push_back(hearPrompts(narrow("token_tree_lookup.yaml", Device::Cpu, rows), prompts, 200));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Heard::One &is = heard[1].of.at(i), &should = heard[0].of.at(i);
+    EXPECT_EQ(is.tokens, should.tokens);
+    ASSERT_EQ(is.promptLogprobs.size(), should.promptLogprobs.size());
+    for (size_t k = 0; k < is.promptLogprobs.size(); ++k)
+      EXPECT_EQ(is.promptLogprobs[k].logprob, should.promptLogprobs[k].logprob) << k;
+  }
+  EXPECT_EQ(heard[1].of.at(0).promptLogprobs.size(), 100u);
+}
+
 TEST(Live, PipelinesThatFeedPromptsAsDraftsTellNoLogprobsOfThem) {
   EXPECT_EQ(serving().whyNoPromptLogprobs(), "");
   const std::string pipeline = R"(

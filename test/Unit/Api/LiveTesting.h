@@ -2,20 +2,22 @@
 #ifndef MEGALITH_TEST_API_LIVETESTING_H
 #define MEGALITH_TEST_API_LIVETESTING_H
 
+#include "../Waiting.h"
 #include "megalith/LiveSession.h"
-#include <gtest/gtest.h>
 #include <map>
-#include <thread>
 
 namespace live_testing {
 
 using namespace megalith;
 using namespace std::chrono_literals;
+using namespace waiting;
 
+/// With two CTAs where a kernel runs on the CPU: enough to wait for each other.
 inline Program compiled(const char *pipeline, std::vector<std::pair<std::string, std::string>> params = {}) {
   auto program = Program::compile({.file = MEGALITH_SOURCE_DIR "/pipelines/" + std::string(pipeline),
                                    .models = {{"", MEGALITH_SOURCE_DIR "/models/demo"}},
-                                   .params = std::move(params)});
+                                   .params = std::move(params),
+                                   .plan = {"ctas=2"}});
   EXPECT_TRUE(program) << program.errors().text();
   return *program;
 }
@@ -77,9 +79,6 @@ struct Heard {
   }
 };
 
-/// So that what hangs ends; how long a machine takes is no matter.
-constexpr auto hangs = 10min;
-
 /// Reads until `enough`.
 template <class Enough> void listen(LiveSession &session, Heard &heard, Enough enough) {
   const auto until = std::chrono::steady_clock::now() + hangs;
@@ -98,10 +97,13 @@ inline void listen(LiveSession &session, Heard &heard) {
   EXPECT_TRUE(session.done());
 }
 
-/// Looks until `is`.
-template <class Is> void waitUntil(Is is) {
-  for (const auto until = std::chrono::steady_clock::now() + hangs; !is(); std::this_thread::sleep_for(1ms))
-    ASSERT_LT(std::chrono::steady_clock::now(), until);
+/// So that what comes next comes that many ticks later, or when nothing is left to do.
+inline void letTicksPass(const LiveSession &session, int64_t count) {
+  const int64_t until = session.stats().ticks + count;
+  waitUntil([&] {
+    const LiveStats now = session.stats();
+    return now.ticks >= until || now.running + now.waiting == 0;
+  });
 }
 
 /// Until the request has some tokens: it runs.

@@ -72,7 +72,7 @@ static SessionTrace lived(const Kernel &kernel, unsigned random, int count, Live
         const uint64_t other = *number - draw() % (1 + std::min<uint64_t>(*number, 3));
         EXPECT_TRUE(draw() % 4 != 0 || session.cancel(other));
         if (draw() % 3 == 0)
-          std::this_thread::sleep_for(std::chrono::milliseconds(draw() % 12));
+          letTicksPass(session, draw() % 6);
       }
     });
   for (std::thread &thread : threads)

@@ -362,12 +362,12 @@ TEST_F(AtomicsTest, OverlappingSizes) {
       [] {}, 20);
 }
 
-struct alignas(16) Tagged {
+struct alignas(16) Flagged {
   u32 w[4];
 };
 
-TEST_F(AtomicsTest, TaggedWords) {
-  Tagged *tagged = reinterpret_cast<Tagged *>(x);
+TEST_F(AtomicsTest, FlaggedWords) {
+  Flagged *flagged = reinterpret_cast<Flagged *>(x);
   for (bool check : {false, true}) {
     options.check = check;
     // Value and tag come together, in any order of the words.
@@ -376,12 +376,12 @@ TEST_F(AtomicsTest, TaggedWords) {
         [&] {
           if (cta() == 0) {
             const u32 v = thread() * 3 + 1;
-            const Tagged t{{v, v + 1, v + 2, 1}};
-            h.store16(tagged + thread() % 4 + thread() / 4 % 2 * 4 * (thread() < 8), &t, Order::Relaxed, Scope::Gpu);
+            const Flagged t{{v, v + 1, v + 2, 1}};
+            h.store16(flagged + thread() % 4 + thread() / 4 % 2 * 4 * (thread() < 8), &t, Order::Relaxed, Scope::Gpu);
           } else if (thread() < 4) {
-            Tagged t;
+            Flagged t;
             do
-              h.load16(tagged + thread(), &t, Order::Relaxed, Scope::Gpu);
+              h.load16(flagged + thread(), &t, Order::Relaxed, Scope::Gpu);
             while (t.w[3] == 0);
             EXPECT_EQ(t.w[1], t.w[0] + 1);
             EXPECT_EQ(t.w[2], t.w[0] + 2);
@@ -391,13 +391,13 @@ TEST_F(AtomicsTest, TaggedWords) {
   }
   // A tag orders nothing else.
   expectSometimes(FindingKind::DataRace, {2, 32, 0}, [&] {
-    Tagged t{{1, 1, 1, 1}};
+    Flagged t{{1, 1, 1, 1}};
     if (side() == 0) {
       write(data, 1u);
-      h.store16(tagged, &t, Order::Relaxed, Scope::Gpu);
+      h.store16(flagged, &t, Order::Relaxed, Scope::Gpu);
     } else if (side() == 1) {
       do
-        h.load16(tagged, &t, Order::Relaxed, Scope::Gpu);
+        h.load16(flagged, &t, Order::Relaxed, Scope::Gpu);
       while (t.w[3] == 0);
       read(data);
     }

@@ -1,10 +1,8 @@
 // What a host wants of a kernel: the rings of a live session, with a host that is written out, and a batch.
+#include "../Waiting.h"
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
-#include <chrono>
-#include <gtest/gtest.h>
-#include <thread>
 
 using namespace megalith;
 
@@ -38,14 +36,13 @@ protected:
 
   /// Reads until so many requests have ended; how many did.
   int readEnds(runtime::HostRings &rings, int wanted) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(10);
     int ends = 0;
-    while (ends < wanted && std::chrono::steady_clock::now() < until) {
+    waiting::waitUntil([&] {
       while (auto update = rings.next([](int) { return 0; }))
         ends += update->news.ended;
       rings.release();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+      return ends >= wanted;
+    });
     return ends;
   }
 
@@ -94,17 +91,14 @@ TEST_F(LiveRings, CancellationsThatChangeNothingDoNotFillATick) {
   ASSERT_EQ(readEnds(rings, 1), 1);
   for (int i = 0; i < megalith::abi::kMostHostEvents + 5; ++i)
     rings.cancel(0, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50)); // control has taken them
   rings.arrive(0, 1, request);
   EXPECT_EQ(readEnds(rings, 1), 1);
   rings.stop(megalith::abi::kStopsNow);
-  for (;;) {
+  waiting::waitUntil([&] {
     const auto state = (*live)->poll();
-    ASSERT_TRUE(state) << state.error.message;
-    if (*state == runtime::LiveRun::Launch::Ended)
-      break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+    EXPECT_TRUE(state) << state.error.message;
+    return !state || *state == runtime::LiveRun::Launch::Ended;
+  });
 }
 
 } // namespace

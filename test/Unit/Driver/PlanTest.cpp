@@ -156,7 +156,7 @@ TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
   ASSERT_GE(split.size(), 2u);
   const auto broken = [&](int64_t &offset, int64_t by) {
     offset += by;
-    EXPECT_TRUE(contains(verify(), "error: the plan is not valid: in the tagged words the ")) << verify();
+    EXPECT_TRUE(contains(verify(), "error: the plan is not valid: in the flagged words the ")) << verify();
     EXPECT_TRUE(contains(verify(), " overlap [plan-invalid]")) << verify();
     offset -= by;
   };
@@ -183,17 +183,17 @@ TEST_F(PlanTest, imagesHavePlacesOfTheirOwn) {
   broken(images[0]->counterOffset, images[0]->imageOffset, "overlap [plan-invalid]");
   broken(images[1]->counterOffset, images[1]->counterOffset - 64, "[plan-invalid]");
   broken(images[2]->imageBytes, images[2]->imageBytes - 16, "the image of `");
-  broken(images[0]->counterOffset, plan.taggedBytes + 4, "is no multiple of 128 [plan-invalid]");
-  broken(plan.taggedBytes, plan.taggedBytes - 256, "leave the tagged words [plan-invalid]");
+  broken(images[0]->counterOffset, plan.flaggedBytes + 4, "is no multiple of 128 [plan-invalid]");
+  broken(plan.flaggedBytes, plan.flaggedBytes - 256, "leave the flagged words [plan-invalid]");
   EXPECT_EQ(verify(), "");
 }
 
 TEST_F(PlanTest, imagesAreForProducts) {
   plan.models[0].buffers[buffer("x")].windows = true;
   plan.models[0].buffers[buffer("x")].imageBytes = 1 << 20;
-  plan.models[0].buffers[buffer("x")].imageOffset = plan.taggedBytes;
-  plan.models[0].buffers[buffer("x")].counterOffset = plan.taggedBytes + (8 << 20);
-  plan.taggedBytes += 9 << 20;
+  plan.models[0].buffers[buffer("x")].imageOffset = plan.flaggedBytes;
+  plan.models[0].buffers[buffer("x")].counterOffset = plan.flaggedBytes + (8 << 20);
+  plan.flaggedBytes += 9 << 20;
   EXPECT_TRUE(contains(verify(), "reads buffer `x`, of which passes of many rows have an image only [plan-invalid]"))
       << verify();
 }

@@ -27,7 +27,7 @@ struct Params {
 };
 
 const char *const wideKernel = R"(#include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Rows.cuh"
 #include "megalith/WideRoles.cuh"
 namespace abi = megalith::abi;

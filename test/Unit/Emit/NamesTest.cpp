@@ -81,7 +81,7 @@ TEST(Names, NoTwoOfAPlaceAreEqual) {
 TEST(Names, LocalsOfAScopeMeetNoneAroundIt) {
   emit::Locals stage = emit::Locals::ofStage();
   EXPECT_EQ(stage.variable("tier"), "tier");
-  EXPECT_EQ(stage.variable("t"), "t2") << "the turn";
+  EXPECT_EQ(stage.variable("t"), "t2") << "the activation";
   EXPECT_EQ(stage.variable("float"), "float_");
   EXPECT_EQ(stage.variable("", "count"), "count");
   emit::Locals inner = stage;

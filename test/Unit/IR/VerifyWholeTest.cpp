@@ -99,6 +99,18 @@ TEST(Verifier, TickLevel) {
   EXPECT_EQ(tick(part + "} { }"), "`part` must end in `goto`");
 }
 
+TEST(Verifier, GotoHasAsManyStatesAsAnExpressionHasLevels) {
+  std::string states = "\"A\"";
+  for (int i = 0; i < limits::expressionLevels; ++i)
+    states += ", \"A\"";
+  const auto said = [](const std::string &to) {
+    return complaint(
+        problem("module @m {after = \"lower\"} {\nstate @A stage @s {on = \"A\"} { goto {to = [" + to + "]} }\n}"));
+  };
+  EXPECT_EQ(said(states), "expected one more state than conditions, found 101 and 0");
+  EXPECT_EQ(said(states + ", \"A\""), "a `goto` chooses among 101 states at most");
+}
+
 TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
   const Case cases[] = {
       {"state @A {slot = 1}", "`slot` must be a flag"},
@@ -186,7 +198,7 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"after = \"form-ticks\", ", "", "`tick` is not legal before `form-ticks`"},
       {"@slots", "@seats", "there is no `param @slots`"},
       {"value = 8", "value = 0", "`@slots` must be an i32 from 1 to 1024"},
-      {"value = 16", "value = 129", "`@rows_per_pass` must be an i32 from 1 to 128"},
+      {"value = 16", "value = 2049", "`@rows_per_pass` must be an i32 from 1 to 2048"},
       {"{initial, next", "{next", "one state is `initial`, found 0"},
       {"state @A {", "state @A {initial, ", "one state is `initial`, found 2"},
       {", fault = \"F\"", "", "`fault` must name a terminal state"},

@@ -1,8 +1,7 @@
 // Kernels of several units: which of them is compiled, linked or taken from the cache.
+#include "../Waiting.h"
 #include "HostTestHelper.h"
 #include "megalith/Jit/KernelCache.h"
-#include <atomic>
-#include <thread>
 
 namespace megalith::jit {
 namespace {
@@ -137,11 +136,11 @@ TEST_F(UnitsTest, OneWhoMakesAnEntryIsWaitedFor) {
   {
     KernelCache::Making another(cache, b);
   } // of another entry: at once
-  std::thread waits([&] {
+  waiting::Waiter waits([&] {
     KernelCache::Making same(cache, a);
     seen = made.load();
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  waits.waitUntilAsleep();
   made = true;
   making.reset();
   waits.join();

@@ -1,6 +1,7 @@
 // What a process leaves when it ends in all kinds of ways. Each test ends a child of its own.
 #include "megalith/Os/Ending.h"
 #include "../Checkpoint/TempDir.h"
+#include "../Waiting.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/Process.h"
 #include "megalith/Os/Temporary.h"
@@ -54,11 +55,6 @@ struct EndingTest : testing::Test {
   }
   std::string temporary() const { return dir.path() + "/tmp"; }
   bool nothingLeft() const { return fs::is_empty(temporary()); }
-  void waitFor(const std::string &path) const {
-    for (int i = 0; i < 100000 && !fs::exists(path); ++i)
-      usleep(5000);
-    EXPECT_TRUE(fs::exists(path)) << path;
-  }
   static bool runs(const std::string &numberFile) {
     pid_t pid = 0;
     std::ifstream(numberFile) >> pid;
@@ -90,18 +86,15 @@ TEST_F(EndingTest, BySignals) {
       fs::remove(dir.path() + "/" + name);
     End end = child([&] { busy(dir.path()); },
                     [&](pid_t pid) {
-                      waitFor(dir.path() + "/ready");
+                      waiting::waitUntil([&] { return fs::exists(dir.path() + "/ready"); });
                       EXPECT_TRUE(runs(dir.path() + "/grandchild"));
                       kill(pid, signal);
                     });
     EXPECT_EQ(end.signal(), signal) << end.said;
     EXPECT_EQ(end.said, "");
     EXPECT_TRUE(nothingLeft()) << signal;
-    for (const char *name : {"/child", "/grandchild"}) {
-      for (int i = 0; i < 100000 && runs(dir.path() + name); ++i) // ended, and not dead yet
-        usleep(5000);
-      EXPECT_FALSE(runs(dir.path() + name)) << name;
-    }
+    for (const char *name : {"/child", "/grandchild"}) // ended, and not dead yet
+      waiting::waitUntil([&] { return !runs(dir.path() + name); });
   }
 }
 

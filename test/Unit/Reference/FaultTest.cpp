@@ -99,7 +99,7 @@ TEST(Faults, StandstillEndsTheOneThatWaitsLongest) {
   // Both grow until neither can; then one goes and the other finishes.
   size_t faulty = result.requests[0].finish == "fault" ? 0 : 1;
   expectOnlyFault(result, base, faulty, "POOL_EXHAUSTED");
-  // What is promised to all is never missed.
+  // What all have reserved is never missed.
   s.reserve = -1;
   result = run(autoregressive(s), requests);
   for (size_t i = 0; i < 2; ++i)

@@ -161,7 +161,7 @@ TEST(Windows, KvThatWouldLackPagesIsComputedAgain) {
   expectSame(run(autoregressive(whole), requests, withLogits()), run(goesBack(whole, 5), requests, withLogits()));
 }
 
-TEST(Windows, PromisesAreForWhatIsHeldAtOnce) {
+TEST(Windows, ReservationsAreForWhatIsHeldAtOnce) {
   // 60 + 1 positions and more fill 16 pages of 4; no more than ceil((6 + 2 * 4 - 2) / 4) + 1 = 4 are held at once.
   const auto requests = prompts(5, 44);
   Settings s = windowed(6, 4);
@@ -174,13 +174,13 @@ TEST(Windows, PromisesAreForWhatIsHeldAtOnce) {
   expectSame(base, result);
   EXPECT_GT(checkTables(result, s, 4), 5);
   for (const auto &r : result.requests)
-    EXPECT_EQ(r.firstTick, 0) << "all have a promise at once";
+    EXPECT_EQ(r.firstTick, 0) << "all have a reservation at once";
   // One page less, and the last one waits.
   s.pages = 19;
   const RunResult fewer = run(autoregressive(s), requests, withLogits());
   expectSame(base, fewer);
   EXPECT_GT(fewer.requests[4].firstTick, 0);
-  // Without the window each is promised all of its positions.
+  // Without the window each reserves all of its positions.
   const RunResult whole = run(autoregressive(keepsAll(s)), requests, withLogits());
   expectSame(base, whole);
   EXPECT_GT(whole.requests[1].firstTick, result.requests[0].lastTick / 2);

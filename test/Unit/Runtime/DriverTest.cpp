@@ -371,7 +371,7 @@ TEST_F(FakeDriver, weightsAreThereOnce) {
     EXPECT_TRUE(contains(output, packed)) << batches << output;
     EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
     const size_t peak = std::strtoul(output.c_str() + output.find(" peak ") + 6, nullptr, 10);
-    // Beside them: activations, K and V, tagged words, the table of addresses.
+    // Beside them: activations, K and V, flagged words, the table of addresses.
     EXPECT_LT(peak, size_t(all + std::min(batches, expected) * 4096 + 4096)) << batches;
   }
   EXPECT_TRUE(contains(load(64 << 20, 4), "1 batches, ")) << "no more memory than there is to bring";

@@ -194,12 +194,12 @@ TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   Names lasting;
   std::vector<size_t> sizes;
   for (const LaunchBuffer &buffer : lastingBuffers(manifest)) {
-    // Tagged words are polled before anybody wrote them.
-    EXPECT_EQ(buffer.kind, buffer.name == std::string("tagged") ? LaunchBuffer::Zero : LaunchBuffer::Unwritten);
+    // Flagged words are polled before anybody wrote them.
+    EXPECT_EQ(buffer.kind, buffer.name == std::string("flagged") ? LaunchBuffer::Zero : LaunchBuffer::Unwritten);
     lasting.push_back(buffer.name);
     sizes.push_back(buffer.bytes);
   }
-  EXPECT_EQ(lasting, (Names{"workspace", "kCache", "vCache", "tagged"}));
+  EXPECT_EQ(lasting, (Names{"workspace", "kCache", "vCache", "flagged"}));
   EXPECT_EQ(sizes, (std::vector<size_t>{512, 2 * 2 * 4 * 2 * 4, 2 * 2 * 4 * 2 * 4, 256}));
 }
 
@@ -227,7 +227,7 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
 #define ADD_OF_MODEL(name) members[#name] = image.params.models[0].name;
   // clang-format off
   ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(times) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
-  ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
+  ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(flagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
   ADD(corruptions) ADD(ticks) ADD(stamps);
   // clang-format on

@@ -12,7 +12,7 @@ namespace megalith::runtime {
 inline std::string tinyManifest() {
   return R"({"abi": )" + std::to_string(abi::kAbiVersion) + R"(, "pipeline": "p",
     "launch": {"ctas": 3, "threads": 288, "shared_bytes": 1024, "control_bytes": 3072, "profile": "cpu", "sm_count": 4},
-    "slots": 2, "rows_per_pass": 8, "call_tokens": 8, "scratch_bytes": 0, "workspace_ones": false, "tagged_bytes": 256,
+    "slots": 2, "rows_per_pass": 8, "call_tokens": 8, "scratch_bytes": 0, "workspace_ones": false, "flagged_bytes": 256,
     "models": [{"name": "m", "vocab": 5,
       "stream_bytes": 4096, "workspace_bytes": 512, "workspace_row_bytes": 32, "extra_rows": 3,
       "pool": {"pages": 4, "page_tokens": 2, "layers": 2, "kv_heads": 1, "head_dim": 4, "rows_beyond": 2,

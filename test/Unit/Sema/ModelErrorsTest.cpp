@@ -321,6 +321,61 @@ tiny.yaml:29:20: error: unknown function `rmsnorm` in the graph [unknown-graph-f
       |                    ^~~~~~~
 note: did you mean `rms_norm`?
 )"},
+    {"GraphFunctionOfOthers",
+     false,
+     {{"rms_norm(x, norm, eps)", "swish(rms_norm(x, norm, eps))"}},
+     R"(
+tiny.yaml:29:20: error: unknown function `swish` in the graph [unknown-graph-function]
+   29 |   - logits: matmul(swish(rms_norm(x, norm, eps)), head)
+      |                    ^~~~~
+note: write `silu(x)`, another name of the same function
+)"},
+    {"NormWithoutBias",
+     false,
+     {{"rms_norm(x, norm, eps)", "layer_norm(x, norm, eps)"}},
+     R"(
+tiny.yaml:29:20: error: `layer_norm` takes (x, weight, bias, eps), found 3 arguments [graph-arguments]
+   29 |   - logits: matmul(layer_norm(x, norm, eps), head)
+      |                    ^~~~~~~~~~
+note: a norm without a bias has `0 * weight` in its place, one without a weight `0 * w + 1` with any vector w of that length
+)"},
+    {"WeightCalled",
+     false,
+     {{"embed[tokens]", "embed(tokens)"}},
+     R"(
+tiny.yaml:22:8: error: unknown function `embed` in the graph [unknown-graph-function]
+   22 |   - x: embed(tokens)
+      |        ^~~~~
+note: `embed` is a weight; its rows are read as `embed[tokens]` and `embed[position]`
+)"},
+    {"TokensMisspelt",
+     false,
+     {{"embed[tokens]", "embed[token]"}},
+     R"(
+tiny.yaml:22:14: error: unknown name `token` in a constant expression [unknown-config-name]
+   22 |   - x: embed[token]
+      |              ^~~~~
+note: did you mean `tokens`?
+)"},
+    {"LayerMisspelt",
+     false,
+     {{"  layer:\n", "  layers:\n"}},
+     R"(
+tiny.yaml:16:3: error: unknown key `layers` in `weights` [unknown-key]
+   16 |   layers:
+      |   ^~~~~~
+note: did you mean `layer`?
+)"},
+    {"PipelineKeys",
+     false,
+     {{"model: tiny\n", "model: tiny\nmodels: {target: {}}\n"}},
+     R"(
+tiny.yaml:2:1: error: unknown key `models` in the model file [unknown-key]
+    2 | models: {target: {}}
+      | ^~~~~~
+note: did you mean `model`?
+note: `models` and `stages` are sections of a pipeline; a model file has `model`, `config`, `weights`, `graph`
+)"},
     {"TransposedVector",
      false,
      {{"'[hidden]', from", "'[hidden]', transposed: true, from"}},
@@ -400,6 +455,17 @@ tiny.yaml:13:3: note: the other `from`
 };
 
 class ModelErrors : public testing::TestWithParam<Case> {};
+
+/// Each function of others is unknown here, and its note is told.
+TEST(ModelGuesses, AreTold) {
+  const auto told = [](const std::string &name, const std::string &note) {
+    const std::string heard = saidOf(Case{"", false, {{"rms_norm(x, norm, eps)", name + "(x)"}}, ""});
+    EXPECT_NE(heard.find("unknown function `" + name + "` in the graph"), std::string::npos) << heard;
+    EXPECT_NE(heard.find("note: " + note + "\n"), std::string::npos) << heard;
+  };
+#define GUESSED_GRAPH(Name, Text) told(Name, Text);
+#include "megalith/Sema/Guesses.def"
+}
 
 TEST_P(ModelErrors, HasText) { EXPECT_EQ(saidOf(GetParam()), GetParam().expected); }
 

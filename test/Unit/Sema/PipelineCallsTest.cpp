@@ -71,7 +71,7 @@ TEST(PipelineCalls, WatermarkTooHigh) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:20:51: error: `watermark` of pool `target` must be above 0, at most 1, in whole percents [bad-pool]
+      R"(p.yaml:20:51: error: `watermark` of pool `target` must be a whole number of percents, from 0.01 to 1.0 [bad-pool]
    20 |   target: {pages: 64, page_tokens: 16, watermark: 85, on_full: fail}
       |                                                   ^~
 )");
@@ -125,6 +125,17 @@ TEST(PipelineCalls, CallTooLarge) {
   // Rows without logits may be served in part.
   c = check({{"[kv.target.len:-1], chunk=8", "[-20:-1]"}});
   EXPECT_NE(c.messages.find("this call can feed 19 rows, but `rows_per_pass` is 16; feed fewer or add `chunk=` "
+                            "[call-too-large]"),
+            std::string::npos)
+      << c.messages;
+}
+
+TEST(PipelineCalls, CallTooLargeToBeRead) {
+  // A call that is not read may fill a pass.
+  Check c = check({{"[kv.target.len:-1], chunk=8", "[-200:-1]"}}, {{"rows_per_pass", "2048"}});
+  EXPECT_EQ(c.messages.find("call-too-large"), std::string::npos) << c.messages;
+  c = check({{"[last] + draft, kv=draft", "tokens[-130:], kv=draft"}}, {{"rows_per_pass", "2048"}});
+  EXPECT_NE(c.messages.find("this call can feed 130 rows, but a call that is read has 128 at most; feed fewer "
                             "[call-too-large]"),
             std::string::npos)
       << c.messages;

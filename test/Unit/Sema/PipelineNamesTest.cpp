@@ -45,11 +45,11 @@ p.yaml:7:3: note: the param's default has that type
 }
 
 TEST(PipelineNames, RowsPerPassTooLarge) {
-  Check c = check({{"rows_per_pass: 16", "rows_per_pass: 129"}});
+  Check c = check({{"rows_per_pass: 16", "rows_per_pass: 2049"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages,
-            R"(p.yaml:5:3: error: param `rows_per_pass` is 129, but must be from 1 to 128 [param-range]
-    5 |   rows_per_pass: 129
+            R"(p.yaml:5:3: error: param `rows_per_pass` is 2049, but must be from 1 to 2048 [param-range]
+    5 |   rows_per_pass: 2049
       |   ^~~~~~~~~~~~~
 )");
 }

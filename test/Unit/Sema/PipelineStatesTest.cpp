@@ -167,7 +167,7 @@ TEST(PipelineStates, CycleWithoutProgress) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:51:33: error: a request can run in circles without progress: VERIFY -> COMMIT -> VERIFY; each cycle needs an `append`, a call that commits, or `progress: FIELD` [cycle-without-progress]
+      R"(p.yaml:51:33: error: a request can run in circles without progress: VERIFY -> COMMIT -> VERIFY; each cycle needs an `append`, a call that commits, or `progress: x` with an i32 field x that its stage assigns [cycle-without-progress]
    51 |     goto: DONE if finished else VERIFY
       |                                 ^~~~~~
 )");
@@ -180,10 +180,46 @@ TEST(PipelineStates, WaitingIsACycle) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:32:11: error: a request can run in circles without progress: QUEUED -> QUEUED; each cycle needs an `append`, a call that commits, or `progress: FIELD` [cycle-without-progress]
+      R"(p.yaml:32:11: error: a request can run in circles without progress: QUEUED -> QUEUED; each cycle needs an `append`, a call that commits, or `progress: x` with an i32 field x that its stage assigns [cycle-without-progress]
    32 |     goto: QUEUED if kv.target.pressure else DONE if finished else PREFILL
       |           ^~~~~~
 )");
+}
+
+TEST(PipelineStates, CycleHasAField) {
+  Check c = check(
+      {{"- append(draft[:accepted] + [best[accepted]])", "- accepted: accepted + 1\n      - trace: best[accepted]"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages.find("stage `verify`"), std::string::npos) << c.messages;
+  EXPECT_NE(c.messages.find("p.yaml:46:3: note: stage `commit` changes `accepted`: if that ends the circle, write "
+                            "`progress: accepted` beside its `on:`"),
+            std::string::npos)
+      << c.messages;
+}
+
+TEST(PipelineStates, OutOfAParkedState) {
+  const std::string parked = "  PARKED: {parked: true, next: [VERIFY, PREFILL]}\n  DONE: {terminal: true}";
+  const auto parkedStage = [](const std::string &to) {
+    return "stages:\n  park:\n    on: PARKED\n    progress: accepted\n    do: [{accepted: accepted + 1}]\n    goto: " +
+           to + "\n";
+  };
+  const auto said = [&](const std::string &to) {
+    return check({{"next: [VERIFY, DONE]", "next: [VERIFY, DONE, PARKED]"},
+                  {"DONE: {terminal: true}", parked.substr(2)},
+                  {"goto: DONE if finished else VERIFY",
+                   "goto: DONE if finished else PARKED if accepted > 1 else VERIFY"},
+                  {"stages:\n", parkedStage(to)}})
+        .messages;
+  };
+  EXPECT_EQ(said("PREFILL if accepted > 9 else PREFILL").find("kv-gone"), std::string::npos);
+  const std::string heard = said("PREFILL if accepted > 9 else VERIFY");
+  EXPECT_NE(
+      heard.find("warning: a request in state `PARKED` has no slot and no KV, but state `VERIFY` feeds `target` the "
+                 "last token alone [kv-gone]"),
+      std::string::npos)
+      << heard;
+  EXPECT_NE(heard.find("note: this call; go to a state that feeds `tokens[kv.target.len:-1]` first"), std::string::npos)
+      << heard;
 }
 
 TEST(PipelineStates, ProgressFieldNotAssigned) {

@@ -207,7 +207,7 @@ TEST(PipelineTypes, CallWithoutSlot) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:32:9: error: a call of `target` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
+      R"(p.yaml:32:9: error: a call of `target` needs a slot, but state `QUEUED` has none; do it in a state with `slot: true` [needs-slot]
    32 |       - target([last], keep=none)
       |         ^~~~~~
 )");
@@ -218,7 +218,7 @@ TEST(PipelineTypes, KvLenWithoutSlot) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:32:19: error: `kv.target.len` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
+      R"(p.yaml:32:19: error: `kv.target.len` needs a slot, but state `QUEUED` has none; do it in a state with `slot: true` [needs-slot]
    32 |     goto: DONE if kv.target.len > 0 else PREFILL
       |                   ^~~~~~~~~~~~~
 )");
@@ -281,7 +281,7 @@ TEST(PipelineTypes, TraceNeedsASlot) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:32:9: error: `trace` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
+      R"(p.yaml:32:9: error: `trace` needs a slot, but state `QUEUED` has none; do it in a state with `slot: true` [needs-slot]
    32 |       - trace: budget
       |         ^~~~~
 )");

@@ -215,6 +215,8 @@ TEST(NearestName, allowsOneErrorInThreeLetters) {
   EXPECT_EQ(nearestName("ngram", names), "ngram");
   EXPECT_EQ(nearestName("pages", names), "");
   EXPECT_EQ(nearestName("x", {}), "");
+  EXPECT_EQ(nearestName("widht", {"width"}), "width");
+  EXPECT_EQ(nearestName("mihs", {"min", "mish_like"}), "");
 }
 
 TEST(DiagTable, kebabsAreUniqueAndFound) {

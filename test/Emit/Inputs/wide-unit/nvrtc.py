@@ -25,9 +25,10 @@ def output(size_of, get, handle):
 
 
 def headers(root):
-    folders = [root / "device", root / "device/wide", root / "device/cuda", root / "include/megalith/Contract"]
-    files = [file for folder in folders for file in sorted(folder.iterdir()) if file.suffix in (".h", ".def", ".cuh")]
-    named = {f"megalith/{file.name}": file.read_text() for file in [*files, root / "include/megalith/Limits.h"]}
+    named = {}
+    for folder, prefix in (("device", ""), ("device/wide", ""), ("device/cuda", ""), ("include/megalith/Contract", "Contract/")):
+        named |= {f"megalith/{prefix}{file.name}": file.read_text() for file in sorted((root / folder).iterdir())
+                  if file.suffix in (".h", ".def", ".cuh")}
     return named | {file.name: file.read_text() for file in (root / "test/Emit/Inputs/wide-unit").glob("*.h")}
 
 

@@ -3,7 +3,7 @@
 // Products of the 1B shape, with every kind of epilogue that the shipped models have. entry.cu calls its functions.
 //===----------------------------------------------------------------------===//
 #include "megalith/Abi.h"
-#include "megalith/Row.h"
+#include "megalith/Contract/Row.h"
 #include "megalith/Rows.cuh"
 #include "megalith/WideRoles.cuh"
 

@@ -1,4 +1,4 @@
-//===- Asks.cuh - what stages ask of the logits of a call's rows ----------===//
+//===- LogitsQueries.cuh - what stages query of the logits of rows --------===//
 //
 // Control's half of Reducers.cuh. A stage's call says what it asks for; the answers of the pass stand in
 // LaunchParams::reduced when its code goes on.
@@ -13,7 +13,7 @@
 namespace megalith::device {
 
 /// One reducer of a call that a slot waits for.
-struct CallAsk {
+struct CallQuery {
   ReducerKind reducer;
   int first, last; ///< rows of the call that it reads, as the stage gave them: negative ones count from the end
   int tokens;      ///< how many rows have a token; -1: it takes none
@@ -48,13 +48,13 @@ struct CallAsk {
   }
   /// More tokens than rows, or kept rows that go with no row of the call.
   __device__ __forceinline__ bool readsTooMany(int ofCall) const {
-    CallAsk all = *this;
+    CallQuery all = *this;
     all.tokens = -1;
     return tokens > all.rowsOf(ofCall).count() || (keptBy(Reads) >= 0 && rowsOf(ofCall).last > ofCall);
   }
   /// Then how many there are, and how many there may be.
   __device__ abi::FaultNumbers tooMany(int ofCall) const {
-    CallAsk all = *this;
+    CallQuery all = *this;
     all.tokens = -1;
     const int most = all.rowsOf(ofCall).count();
     return tokens > most ? abi::FaultNumbers{tokens, most, 0} : abi::FaultNumbers{rowsOf(ofCall).last, ofCall, 0};
@@ -67,37 +67,37 @@ struct CallAsk {
   }
 };
 
-static_assert(sizeof(CallAsk) == kCallAskBytes);
+static_assert(sizeof(CallQuery) == abi::kCallQueryBytes);
 
 /// The reducers of the call that a slot waits for.
-template <int Asks> struct alignas(16) CallAsks {
+template <int Queries> struct alignas(16) CallQueries {
   int count;
-  alignas(16) CallAsk asks[Asks];
+  alignas(16) CallQuery queries[Queries];
 };
 
-/// LaunchParams::asks, and what is control's there: after the asks of a pass those of each slot, then the tokens whose
-/// probability they ask for.
-template <class Config> struct AskMemory {
-  static constexpr long long rows = Config::rowsPerPass, asks = Config::asks, results = resultsOf<Config>();
+/// LaunchParams::queries, and what is control's there: after the queries of a pass those of each slot, then the tokens
+/// whose probability they ask for.
+template <class Config> struct QueryMemory {
+  static constexpr long long rows = readRowsOf<Config>(), queries = Config::queries, results = resultsOf<Config>();
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
-  static constexpr int reducedWords = 1 + Config::askWords;
+  static constexpr int reducedWords = 1 + Config::queryWords;
   static constexpr long long ofPass =
-      sizeof(abi::AskHeader) + rows * results * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
-  using OfSlot = CallAsks<Config::asks>;
+      sizeof(abi::QueryHeader) + rows * results * sizeof(abi::RowDraw) + rows * queries * sizeof(abi::RowQuery);
+  using OfSlot = CallQueries<Config::queries>;
 
   __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {
-    return reinterpret_cast<OfSlot *>(p.asks + ofPass)[slot];
+    return reinterpret_cast<OfSlot *>(p.queries + ofPass)[slot];
   }
   /// [rows of the call]
-  __device__ __forceinline__ static int *tokens(const abi::LaunchParams &p, int slot, int ask) {
-    return reinterpret_cast<int *>(&ofSlot(p, Config::slots)) + (slot * asks + ask) * rows;
+  __device__ __forceinline__ static int *tokens(const abi::LaunchParams &p, int slot, int query) {
+    return reinterpret_cast<int *>(&ofSlot(p, Config::slots)) + (slot * queries + query) * rows;
   }
   /// [results][rows]
   __device__ __forceinline__ static abi::RowDraw *draws(const abi::LaunchParams &p) {
-    return reinterpret_cast<abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
+    return reinterpret_cast<abi::RowDraw *>(p.queries + sizeof(abi::QueryHeader));
   }
-  __device__ __forceinline__ static abi::RowAsk *rowAsks(const abi::LaunchParams &p) {
-    return reinterpret_cast<abi::RowAsk *>(draws(p) + rows * results);
+  __device__ __forceinline__ static abi::RowQuery *rowQueries(const abi::LaunchParams &p) {
+    return reinterpret_cast<abi::RowQuery *>(draws(p) + rows * results);
   }
 };
 
@@ -118,15 +118,15 @@ template <class Value> struct Reduced {
 };
 
 /// Of which result it is; 0: of the logits.
-template <class Which> __device__ constexpr int resultOfAsk() {
+template <class Which> __device__ constexpr int resultOfQuery() {
   if constexpr (requires { Which::result; })
     return Which::result;
   else
     return 0;
 }
 
-/// CallAsk::fields of it.
-template <class Which> __device__ constexpr int fieldsOfAsk() {
+/// CallQuery::fields of it.
+template <class Which> __device__ constexpr int fieldsOfQuery() {
   if constexpr (requires { Which::fields; })
     return Which::fields;
   else
@@ -156,29 +156,29 @@ template <class Config> __device__ constexpr int keptFieldsOf() {
     return 0;
 }
 
-template <class Which, class View> struct AskOf;
+template <class Which, class View> struct LogitsQueryOf;
 
 /// What a call asks for: `Which` is one of its reducers, as the text of the control unit names it.
-template <class Which> struct Ask {
+template <class Which> struct LogitsQuery {
   using Reducer = Which;
   sampling::Settings settings = {};
   int noise = 0, ahead = 0;
   int first = 0, last = kAllRows;
-  int at = 0; ///< see CallAsk
+  int at = 0; ///< see CallQuery
   static constexpr int kAllRows = 0x7fffffff, words = Which::reducer == ReducerKind::ArgMax ? 0 : Which::count;
 
   __device__ bool isPlain() const {
     const bool best = Which::reducer == ReducerKind::ArgMax ||
                       (Which::reducer == ReducerKind::Sample && Which::count == 1 && sampling::isGreedy(settings));
-    return best && resultOfAsk<Which>() == 0 && fieldsOfAsk<Which>() == 0;
+    return best && resultOfQuery<Which>() == 0 && fieldsOfQuery<Which>() == 0;
   }
   /// The same with a token for each row from `first` on.
   template <class View> __device__ auto of(const View &tokens) const {
-    return AskOf<Which, decltype(asView(tokens))>{*this, asView(tokens)};
+    return LogitsQueryOf<Which, decltype(asView(tokens))>{*this, asView(tokens)};
   }
   /// Stores it with the slot's others. The whole warp calls it.
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
-    CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
+    CallQuery &to = QueryMemory<Config>::ofSlot(p, slot).queries[Which::index];
     if (laneId() == 0)
       to = {Which::reducer,
             first,
@@ -190,20 +190,20 @@ template <class Which> struct Ask {
             Which::place,
             Which::count,
             Which::part,
-            resultOfAsk<Which>(),
-            fieldsOfAsk<Which>(),
+            resultOfQuery<Which>(),
+            fieldsOfQuery<Which>(),
             at};
   }
 };
 /// With a token for each row.
-template <class Which, class View> struct AskOf : Ask<Which> {
+template <class Which, class View> struct LogitsQueryOf : LogitsQuery<Which> {
   View view;
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot) const {
-    const int count = min(view.size(), (int)Config::rowsPerPass);
-    int *to = AskMemory<Config>::tokens(p, slot, Which::index);
+    const int count = min(view.size(), (int)readRowsOf<Config>());
+    int *to = QueryMemory<Config>::tokens(p, slot, Which::index);
     for (int i = laneId(); i < count; i += 32)
       to[i] = view[i];
-    Ask<Which>::template store<Config>(p, slot, count);
+    LogitsQuery<Which>::template store<Config>(p, slot, count);
   }
 };
 

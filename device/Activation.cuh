@@ -1,25 +1,15 @@
-//===- Turn.cuh - a request's turn in a part: what stages can do -----------===//
+//===- Activation.cuh - a stage activation: what stages can do -------------===//
 //
-// A stage of the pipeline becomes a function of a turn. What it reads, stores, appends, keeps and calls is here; the
-// functions over ranges are in Binders.cuh.
+// A stage of the pipeline becomes a function of an activation. What it reads, stores, appends, keeps and calls is here;
+// the functions over ranges are in Binders.cuh.
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/ControlTrees.cuh"
-#include "megalith/Control.cuh"
+#include "megalith/IssueCalls.cuh"
+#include "megalith/Seats.cuh"
 #include "megalith/Binders.cuh"
 
 namespace megalith::device {
-
-/// The pool whose model a call is of.
-template <class Call, class First> struct PoolOfCall {
-  using Pool = First;
-};
-template <class Call, class First>
-  requires requires { typename Call::Pool; }
-struct PoolOfCall<Call, First> {
-  using Pool = typename Call::Pool;
-};
 
 /// The ControlState of CTA 0, which comes after the parameters in shared memory. An address that the compiler knows
 /// takes less code than one that is passed on.
@@ -52,9 +42,10 @@ inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const 
   return stops ? from + __ffs(stops) : 0;
 }
 
-/// A request's turn in a part: what stages can do, to their own request only. The whole warp holds the turn, with the
-/// same values in every lane. After a fault the turn has no more effects, and ends in the fault state.
-template <class Control> struct TurnOf : Binders {
+/// A stage activation: what stages can do, to their own request only. The whole warp holds the activation, with the
+/// same values in every lane. After a fault the activation has no more effects, and ends in the fault state.
+template <class ControlType> struct ActivationOf : Binders {
+  using Control = ControlType;
   using Config = typename Control::Config;
   using Request = typename Control::Request;
   using FirstPool = typename Control::FirstPool; ///< what is not said otherwise is of it
@@ -65,7 +56,7 @@ template <class Control> struct TurnOf : Binders {
   const int number; ///< of the request
   const int slot;   ///< -1 during admission
 
-  __device__ TurnOf(Control &c, int number, int slot)
+  __device__ ActivationOf(Control &c, int number, int slot)
       : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
 
   // --- where the request stands
@@ -85,8 +76,8 @@ template <class Control> struct TurnOf : Binders {
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {
     const bool plain = c.plain[slot] != 0;
-    const auto rows = plain ? CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
-                            : AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const auto rows = plain ? CallQuery::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
+                            : QueryMemory<Config>::ofSlot(p, slot).queries[Which::index].rowsOf(c.taken[slot]);
     const int first = c.rowBegin[slot] + rows.first;
     if constexpr (Which::reducer == ReducerKind::ArgMax)
       return Results{c.pass->rows + first, rows.count()};
@@ -94,14 +85,14 @@ template <class Control> struct TurnOf : Binders {
       return Reduced<typename Which::Value>{reinterpret_cast<const u32 *>(&c.pass->rows[first].result),
                                             int(sizeof(Row) / 4), rows.count(), true};
     else
-      return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
-                                            AskMemory<Config>::reducedWords, rows.count()};
+      return Reduced<typename Which::Value>{p.reduced + first * QueryMemory<Config>::reducedWords + 1 + Which::place,
+                                            QueryMemory<Config>::reducedWords, rows.count()};
   }
   /// The same where it gave several for each row, of at most `Rows` rows: a table at `words`, whose rows may be
   /// shorter.
   template <class Which, int Rows> __device__ auto results(int *words) {
     using T = typename Which::Value;
-    using Memory = AskMemory<Config>;
+    using Memory = QueryMemory<Config>;
     if (c.plain[slot]) {
       const auto tokens = results<Which>();
 #pragma unroll 1
@@ -109,7 +100,7 @@ template <class Control> struct TurnOf : Binders {
         storeRow<Rows, Which::count, T>(words, i, Slice<Reduced<T>>{tokens, i, 1}, 0);
       return tableAt<Rows, Which::count, T>(words, tokens.size());
     }
-    const auto rows = Memory::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const auto rows = Memory::ofSlot(p, slot).queries[Which::index].rowsOf(c.taken[slot]);
     const unsigned *from = p.reduced + (c.rowBegin[slot] + rows.first) * Memory::reducedWords + 1 + Which::place;
 #pragma unroll 1
     for (int i = 0; i < rows.count(); ++i, from += Memory::reducedWords) {
@@ -422,7 +413,7 @@ template <class Control> struct TurnOf : Binders {
   }
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
-  // --- how a turn ends
+  // --- how an activation ends
   /// What a call is fed, if these are no more tokens than `Most`.
   template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
@@ -444,107 +435,15 @@ template <class Control> struct TurnOf : Binders {
     return fedRows(asView(sequence), SeesAlike{{}, visible}, line);
   }
   /// Asks the next pass to feed `sequence`, or what onTree() and seeing() make of one. The slot then waits at this call
-  /// site. `asked`: Asks of the rows' logits.
-  template <class Call, class View, class... Asked> __device__ void issue(const View &sequence, const Asked &...asked) {
-    issueRows<Call>(asView(sequence), RowBefore(), 0, asked...);
+  /// site. `queries`: of the rows' logits.
+  template <class Call, class View, class... Queries>
+  __device__ void issue(const View &sequence, const Queries &...queries) {
+    issueRows<Call>(*this, asView(sequence), RowBefore(), 0, queries...);
   }
-  template <class Call, class View, class Hangs, class... Asked>
-  __device__ void issue(const FedRows<View, Hangs> &rows, const Asked &...asked) {
-    issueRows<Call>(rows.view, rows.hangs, rows.line, asked...);
+  template <class Call, class View, class Hangs, class... Queries>
+  __device__ void issue(const FedRows<View, Hangs> &rows, const Queries &...queries) {
+    issueRows<Call>(*this, rows.view, rows.hangs, rows.line, queries...);
   }
-  /// Whether it was given a number of rows that the call need not have.
-  template <class Asked> __device__ static constexpr bool mayReadTooMany() {
-    return requires(const Asked &asked) { asked.view; } || fieldsOfAsk<typename Asked::Reducer>() != 0;
-  }
-  template <class Config, class Asked> __device__ bool readsTooMany(const Asked &, int slot, int rows) const {
-    if constexpr (mayReadTooMany<Asked>())
-      return AskMemory<Config>::ofSlot(p, slot).asks[Asked::Reducer::index].readsTooMany(rows);
-    return false;
-  }
-  template <class Call, class View, class Hangs, class... Asked>
-  __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Asked &...asked) {
-    using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
-    constexpr int atHand = PoolState<Pool>::atHand;
-    auto &pool = poolOf<Pool>();
-    if constexpr (PoolState<Pool>::trees)
-      if (!fault)
-        noteRows<Call>(*this, pool, view.size(), hangs, line);
-    if (fault) {
-      fail(fault);
-      return;
-    }
-    const int len = pool.firstPlace(slot, kvLen<Pool>(), Call::draft);
-    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
-    const int from = pool.keepFrom(slot, kvLen<Pool>()), before = len - from;
-    // A draft that the model lacks cannot be accepted, and what a model after the first one gives are drafts.
-    constexpr bool mustKnow = Pool::model == 0 && !Call::draft;
-    // The tokens do not change while the call waits. So the rows that it must not feed are known now.
-    int *fed = pool.fedTokens(slot) + before;
-    const Span known = tokens();
-    const int count = min(wanted, Config::rowsPerPass);
-    const bool ofPrompt = Pool::model == 0 && !Call::draft && kvLen<Pool>() < promptLinesOf(p, r, number);
-    int badRow = Config::rowsPerPass, badCode = 0;
-#pragma unroll 1
-    for (int base = 0; base < count; base += 32) {
-      const int i = base + laneId();
-      int position = len + i, code = 0;
-      if (i < count) {
-        if constexpr (PoolState<Pool>::trees)
-          position = pool.rowWord(slot, pool.Position, position);
-        const int token = fed[i] = view[i];
-        if (before + i < atHand)
-          pool.callStart[slot][before + i] = token;
-        if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
-          code = kTokenRange;
-        else if (position < r.numTokens && known[position] != token)
-          code = kFeedMismatch;
-      }
-      const u32 bad = __ballot_sync(~0u, code != 0);
-      if (bad && !badCode) {
-        badRow = base + __ffs(bad) - 1;
-        badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
-      }
-    }
-    if constexpr (Control::asks) {
-      const bool plain = sizeof...(Asked) <= 1 && (asked.isPlain() && ...);
-      if (!plain)
-        (asked.template store<Config>(p, slot), ...);
-      if constexpr (!Call::chunk && (mayReadTooMany<Asked>() || ...)) {
-        __syncwarp();
-        if (!badCode && (readsTooMany<Config>(asked, slot, size) || ...)) {
-          badRow = -1;
-          badCode = kIndexRange;
-        }
-      }
-      if (laneId() == 0) {
-        if (!plain)
-          AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
-        c.plain[slot] = plain;
-        c.plainFirst[slot] = c.plainLast[slot] = 0;
-        if (plain)
-          ((c.plain[slot] = 1 + asked.words, c.plainFirst[slot] = asked.first, c.plainLast[slot] = asked.last), ...);
-      }
-    }
-    __syncwarp();
-    if (laneId() == 0) {
-      r.waitingSite = Call::site;
-      r.waitingSince = c.tick;
-      r.served = 0;
-      r.callCount = wanted;
-      pool.fedFrom[slot] = from;
-      if constexpr (Control::loops)
-        c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
-      else if constexpr (Control::several)
-        c.callModel[slot] = Pool::model;
-      c.badRow[slot] = badRow;
-      c.badCode[slot] = badCode;
-      c.callChunk[slot] = Call::chunk;
-      c.callFlags[slot] =
-          (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u) | (ofPrompt ? kOfPrompt : 0u);
-    }
-    __syncwarp();
-  }
-
   /// At a loop of the tick: the request goes on with a round, or after the loop.
   template <class Round, class After> __device__ void enter(bool more) {
     if (fault) {
@@ -562,14 +461,14 @@ template <class Control> struct TurnOf : Binders {
 
   /// Ends a stage: checks the request, then moves it.
   template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
-    fault = c.endTurn(r, slot, int(state), fault, numbers, line);
+    fault = c.endActivation(r, slot, int(state), fault, numbers, line);
     if constexpr (Control::continues)
       endRuns(*this);
     if (slot < 0 && !fault && Control::holdsSlot(int(state)))
-      takeSlot();
+      takeSlot(*this);
   }
 
-  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code, numbers); }
+  __device__ void fail(int code) { c.endActivation(r, slot, Config::faultState, code, numbers); }
 
   template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
   /// Drafts of the host, from the next token on.
@@ -612,67 +511,6 @@ private:
     if (laneId() == 0)
       pool.known[slot] = first + (others ? __ffs(others) - 1 : 32);
     __syncwarp();
-  }
-
-  /// For measurements: the first `count` positions count as fed. Their pages leave the
-  /// free stack as if they had been.
-  template <class Pool> __device__ void takeKv(Pool &pool, int seat, int count) {
-    const int first = pool.firstSeen(count), pages = pool.pagesFor(count) - first;
-    if (pages > pool.freePages) {
-      fail(kPoolExhausted);
-      return;
-    }
-    pool.startAt(seat, first);
-    pool.take(seat, pool.freePages, pages);
-    __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
-    __syncwarp();
-    if (laneId() == 0) {
-      pool.setHeld(seat, first + pages);
-      pool.freePages -= pages;
-      auto &kv = pool.kvOf(r);
-      kv.len = kv.end = pool.known[seat] = count;
-    }
-    __syncwarp();
-  }
-
-  /// Seats an admitted request in the lowest free slot.
-  __device__ void takeSlot() {
-    for (int base = 0; base < Config::slots; base += 32) {
-      const int s = base + laneId();
-      const u32 open = __ballot_sync(~0u, s < Config::slots && c.request[s] < 0);
-      if (!open)
-        continue;
-      __syncwarp();
-      const int seat = base + __ffs(open) - 1;
-      if (laneId() == 0) {
-        c.request[seat] = p.slots[seat].request = number;
-        c.gaugesSet[seat] = 0;
-        c.pools.each([&](auto &pool) {
-          pool.open(seat);
-          pool.known[seat] = pool.fedFrom[seat] = 0;
-          if constexpr (requires { pool.runRows; })
-            pool.runRows[seat] = 0;
-          if (pool.reserves) {
-            pool.promised[seat] = pool.pagesToPromise(r);
-            pool.unpromised -= pool.promised[seat];
-          }
-        });
-        r.slot = seat;
-        --c.freeSlots;
-        --c.unseated;
-        if (p.times && p.times[r.timeBegin].tokens == 0)
-          c.noteTime(p.times[r.timeBegin], 1);
-        c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
-        for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
-          c.eos[seat][e] = p.eos[r.eosBegin + e];
-      }
-      __syncwarp();
-      if (p.kvInPlace > 0)
-        c.pools.each([&](auto &pool) { takeKv(pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
-      if (Control::seatsAreShared)
-        Control::copy(r, c.seated(seat));
-      return;
-    }
   }
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRows = 24, kVocab = 1003;
 
-const char *const looksKernel = R"(#include "megalith/Device.cuh"
+const char *const selectionKernel = R"(#include "megalith/Device.cuh"
 namespace abi = megalith::abi;
 using namespace megalith::device;
 constexpr int kRows = 24, kVocab = 1003;
@@ -30,7 +30,7 @@ struct Shared {
   GridEdges grid;
   u32 stopped;
   PassDraws<kRows> draws;
-  alignas(16) float scratch[kLookScratchBytes / 4];
+  alignas(16) float scratch[kSelectionScratchBytes / 4];
   u64 keys[2][kConsumerWarps];
 };
 template <class Number> __device__ void reduce(const abi::LaunchParams &p, const float *logits, int rows) {
@@ -42,19 +42,19 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
     shared.grid = {&shared.params, &shared.stopped};
     pass.numRows = rows;
     pass.tick = 7;
-    pass.wantLogits = kRunsHead | kAsks;
+    pass.wantLogits = kRunsHead | kQueries;
     pass.number = 1;
     pass.firstRow = 0;
     for (int row = 0; row < rows; ++row)
       pass.rows[row].flags = megalith::RowWantsLogits;
     if (blockIdx.x == 0)
-      tellAsks(shared.grid, pass);
+      tellQueries(shared.grid, pass);
   }
   consumerSync();
-  takeAsks(shared.grid, 0, pass, shared.draws);
+  takeQueries(shared.grid, 0, pass, shared.draws);
   consumerSync();
-  const KeptLogits<Number, kVocab> kept{p.looks};
-  Words4 *const bests = reinterpret_cast<Words4 *>(p.tagged), *const drawn = bests + kRows * gridDim.x;
+  const KeptLogits<Number, kVocab> kept{p.selection};
+  Words4 *const bests = reinterpret_cast<Words4 *>(p.flagged), *const drawn = bests + kRows * gridDim.x;
   for (int row = 0; row < rows; ++row) {
     Best best, draw;
     for (int c = 2 * (int)(threadIdx.x * gridDim.x + blockIdx.x); c < kVocab; c += 2 * (int)gridDim.x * kConsumerThreads) {
@@ -76,19 +76,19 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
       Best b;
       for (u64 key : shared.keys[threadIdx.x])
         b.take(key);
-      storeTagged((threadIdx.x ? drawn : bests) + row * gridDim.x + blockIdx.x,
+      storeFlagged((threadIdx.x ? drawn : bests) + row * gridDim.x + blockIdx.x,
                   {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
     }
     consumerSync();
   }
-  if (shared.draws.asks && !settleAsks(shared.grid, 0, shared.draws, kept, bests, drawn, shared.scratch))
+  if (shared.draws.queries && !settleQueries(shared.grid, 0, shared.draws, kept, bests, drawn, shared.scratch))
     return;
   gridEdge(shared.grid, 0);
   if (blockIdx.x == 0) {
     reduceBest(shared.grid, 0, pass, bests, {});
     reduceDraws(shared.grid, 0, pass, shared.draws, drawn);
-    if (shared.draws.asks)
-      finishAsks(shared.grid, 0, shared.draws, kept, shared.scratch);
+    if (shared.draws.queries)
+      finishQueries(shared.grid, 0, shared.draws, kept, shared.scratch);
   }
 }
 extern "C" __global__ void reduce16(const abi::LaunchParams p, const float *logits, int rows) {
@@ -100,23 +100,23 @@ extern "C" __global__ void reduce32(const abi::LaunchParams p, const float *logi
 )";
 
 /// What the reference executor makes of a row.
-std::vector<uint32_t> expectedOf(const abi::RowAsk &ask, std::span<const float> logits) {
-  std::vector<uint32_t> out(ask.count, ~0u);
+std::vector<uint32_t> expectedOf(const abi::RowQuery &query, std::span<const float> logits) {
+  std::vector<uint32_t> out(query.count, ~0u);
   if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); }))
     return out;
   RowReduction with;
-  with.reducer = Reducer(ask.reducer);
-  with.probs = ask.part;
-  with.temperature = ask.temperature;
-  with.topK = ask.topK;
-  with.topP = ask.topP;
-  with.minP = ask.minP;
-  with.runSeed = ask.key[0];
-  with.requestSeed = ask.key[1];
-  with.position = ask.position;
-  with.noise = int(ask.purpose / 2);
-  with.token = ask.token;
-  with.n = ask.count;
+  with.reducer = Reducer(query.reducer);
+  with.probs = query.part;
+  with.temperature = query.temperature;
+  with.topK = query.topK;
+  with.topP = query.topP;
+  with.minP = query.minP;
+  with.runSeed = query.key[0];
+  with.requestSeed = query.key[1];
+  with.position = query.position;
+  with.noise = int(query.purpose / 2);
+  with.token = query.token;
+  with.n = query.count;
   const std::vector<int32_t> values = reduceRow(with, logits);
   std::copy(values.begin(), values.end(), out.begin());
   return out;
@@ -130,7 +130,7 @@ float toBf16(float v) {
   return std::bit_cast<float>(bits & 0xffff0000u);
 }
 
-struct LooksTest : testing::Test {
+struct SelectionTest : testing::Test {
   void *library = nullptr;
   using Kernel = void (*)(abi::LaunchParams, const float *, int);
   Kernel rounded = nullptr, whole = nullptr;
@@ -140,7 +140,8 @@ struct LooksTest : testing::Test {
   void SetUp() override {
     SourceFiles sources;
     Diagnostics diags{sources};
-    const auto compiled = driver::assembleHostText(looksKernel, "looks.cu", {.checked = true, .arch = 900}, diags);
+    const auto compiled =
+        driver::assembleHostText(selectionKernel, "selection.cu", {.checked = true, .arch = 900}, diags);
     ASSERT_TRUE(compiled) << diags.render();
     library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();
@@ -178,45 +179,45 @@ struct LooksTest : testing::Test {
       row[random() % kVocab] = std::numeric_limits<float>::infinity();
   }
 
-  abi::RowAsk someAsk(int row, int &words) {
-    abi::RowAsk ask = {};
-    ask.row = ask.line = row;
-    ask.reducer = 1 + int(random() % 6);
-    ask.count = 1;
-    const auto reducer = Reducer(ask.reducer);
+  abi::RowQuery someQuery(int row, int &words) {
+    abi::RowQuery query = {};
+    query.row = query.line = row;
+    query.reducer = 1 + int(random() % 6);
+    query.count = 1;
+    const auto reducer = Reducer(query.reducer);
     if (reducer == Reducer::Sample || reducer == Reducer::TopK)
-      ask.count = pick({1, 1, 2, 5, 64});
-    ask.part = reducer == Reducer::TopK ? int(random() % 2) : 0;
-    ask.temperature = pick({0.0f, 0.3f, 0.8f, 1.0f, 1.3f});
-    ask.topK = pick({0, 0, 1, 5, 40, 500, kVocab - 1, kVocab});
-    ask.topP = pick({1.0f, 1.0f, 0.0f, 1e-6f, 0.3f, 0.9f, 0.999f});
-    ask.minP = pick({0.0f, 0.0f, 0.05f, 1.0f});
-    ask.key[0] = random();
-    ask.key[1] = random();
-    ask.position = int(random() % 1000);
-    ask.purpose = pick({0u, 2u, 14u});
-    ask.token = reducer == Reducer::Prob ? int(random() % kVocab) : -1;
-    ask.at = words;
-    words += ask.count;
-    return ask;
+      query.count = pick({1, 1, 2, 5, 64});
+    query.part = reducer == Reducer::TopK ? int(random() % 2) : 0;
+    query.temperature = pick({0.0f, 0.3f, 0.8f, 1.0f, 1.3f});
+    query.topK = pick({0, 0, 1, 5, 40, 500, kVocab - 1, kVocab});
+    query.topP = pick({1.0f, 1.0f, 0.0f, 1e-6f, 0.3f, 0.9f, 0.999f});
+    query.minP = pick({0.0f, 0.0f, 0.05f, 1.0f});
+    query.key[0] = random();
+    query.key[1] = random();
+    query.position = int(random() % 1000);
+    query.purpose = pick({0u, 2u, 14u});
+    query.token = reducer == Reducer::Prob ? int(random() % kVocab) : -1;
+    query.at = words;
+    words += query.count;
+    return query;
   }
 
-  void check(bool round, int rows, int ctas, int asksOfRow, int seed) {
+  void check(bool round, int rows, int ctas, int queriesOfRow, int seed) {
     random.seed(seed);
     std::vector<float> logits(size_t(rows) * kVocab);
     for (int row = 0; row < rows; ++row)
       fillRow(&logits[size_t(row) * kVocab], int(random() % 7), round);
     int words = 0;
-    std::vector<abi::RowAsk> asks;
+    std::vector<abi::RowQuery> queries;
     std::vector<abi::RowDraw> draws(kRows, abi::RowDraw{0, -1, {0, 0}, 0, 0, 0, 0});
     for (int row = 0; row < rows; ++row) {
-      for (int i = 0; i < asksOfRow; ++i) {
-        asks.push_back(someAsk(row, words));
+      for (int i = 0; i < queriesOfRow; ++i) {
+        queries.push_back(someQuery(row, words));
         draws[row].kept = 1 + row;
       }
-      if (abi::RowAsk &ask = asks.back(); random() % 2 && Reducer(ask.reducer) == Reducer::Sample) {
-        ask.count = ask.guessed = 1;
-        draws[row] = {ask.temperature, -1, {ask.key[0], ask.key[1]}, ask.position, ask.purpose, 1, 1};
+      if (abi::RowQuery &query = queries.back(); random() % 2 && Reducer(query.reducer) == Reducer::Sample) {
+        query.count = query.guessed = 1;
+        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose, 1, 1};
       } else if (random() % 2) {
         abi::RowDraw &draw = draws[row];
         draw.temperature = pick({0.0f, 0.7f, 1.0f});
@@ -225,19 +226,21 @@ struct LooksTest : testing::Test {
         draw.key[1] = random();
       }
     }
-    std::vector<char> memory(16 + kRows * sizeof(abi::RowDraw) + asks.size() * sizeof(abi::RowAsk));
-    const int count = int(asks.size());
+    std::vector<char> memory(16 + kRows * sizeof(abi::RowDraw) + queries.size() * sizeof(abi::RowQuery));
+    const int count = int(queries.size());
     std::memcpy(memory.data(), &count, 4);
     std::memcpy(memory.data() + 16, draws.data(), kRows * sizeof(abi::RowDraw));
-    std::memcpy(memory.data() + 16 + kRows * sizeof(abi::RowDraw), asks.data(), asks.size() * sizeof(abi::RowAsk));
+    std::memcpy(memory.data() + 16 + kRows * sizeof(abi::RowDraw), queries.data(),
+                queries.size() * sizeof(abi::RowQuery));
 
     cpu::Executor executor;
     bind(executor.host());
     abi::LaunchParams p = {};
-    p.asks = executor.allocate("asks", memory.size(), cpu::Initial::Image, memory.data());
-    p.looks = executor.allocate("looks", shape::lookBytes(kRows, kVocab, round ? 2 : 4, ctas), cpu::Initial::Unwritten);
+    p.queries = executor.allocate("queries", memory.size(), cpu::Initial::Image, memory.data());
+    p.selection = executor.allocate("selection", shape::selectionBytes(kRows, kVocab, round ? 2 : 4, ctas),
+                                    cpu::Initial::Unwritten);
     p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
-    p.tagged = executor.allocate("tagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
+    p.flagged = executor.allocate("flagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
     p.sync = reinterpret_cast<unsigned *>(executor.allocate("sync", abi::kSyncWords * 4, cpu::Initial::Zero));
     p.stop =
         reinterpret_cast<abi::StopRecord *>(executor.allocate("stop", sizeof(abi::StopRecord), cpu::Initial::Zero));
@@ -248,41 +251,41 @@ struct LooksTest : testing::Test {
     const auto result = executor.launch({unsigned(ctas), shape::kConsumerThreads, 48 << 10}, how,
                                         [&] { (round ? rounded : whole)(p, values, rows); });
     ASSERT_FALSE(result.finding) << result.finding->what;
-    for (const abi::RowAsk &ask : asks) {
-      const std::span<const float> row(&logits[size_t(ask.row) * kVocab], kVocab);
-      const std::vector<uint32_t> found(p.reduced + ask.at, p.reduced + ask.at + ask.count);
-      EXPECT_EQ(found, expectedOf(ask, row))
-          << ir::reducers()[ask.reducer].name.str() << " of row " << ask.row << ", temperature " << ask.temperature
-          << ", top_k " << ask.topK << ", top_p " << ask.topP << ", min_p " << ask.minP << ", n " << ask.count
-          << ", token " << ask.token << ", seed " << seed;
+    for (const abi::RowQuery &query : queries) {
+      const std::span<const float> row(&logits[size_t(query.row) * kVocab], kVocab);
+      const std::vector<uint32_t> found(p.reduced + query.at, p.reduced + query.at + query.count);
+      EXPECT_EQ(found, expectedOf(query, row))
+          << ir::reducers()[query.reducer].name.str() << " of row " << query.row << ", temperature "
+          << query.temperature << ", top_k " << query.topK << ", top_p " << query.topP << ", min_p " << query.minP
+          << ", n " << query.count << ", token " << query.token << ", seed " << seed;
     }
     for (int row = 0; row < rows; ++row)
       if (const abi::RowDraw &draw = draws[row]; draw.at >= 0) {
-        abi::RowAsk ask = {};
-        ask.reducer = int(Reducer::Sample);
-        ask.count = 1;
-        ask.key[1] = draw.key[1];
-        ask.position = draw.position;
-        ask.temperature = draw.temperature;
-        ask.topP = 1;
+        abi::RowQuery query = {};
+        query.reducer = int(Reducer::Sample);
+        query.count = 1;
+        query.key[1] = draw.key[1];
+        query.position = draw.position;
+        query.temperature = draw.temperature;
+        query.topP = 1;
         const std::span<const float> of(&logits[size_t(row) * kVocab], kVocab);
-        EXPECT_EQ(p.reduced[draw.at], expectedOf(ask, of)[0]) << "draw of row " << row << ", seed " << seed;
+        EXPECT_EQ(p.reduced[draw.at], expectedOf(query, of)[0]) << "draw of row " << row << ", seed " << seed;
       }
   }
 };
 
-TEST_F(LooksTest, OneRowOfBf16) {
+TEST_F(SelectionTest, OneRowOfBf16) {
   for (int seed = 0; seed < 20; ++seed)
     check(true, 1, 1 + seed % 4, 2, seed);
 }
-TEST_F(LooksTest, OneRowOfF32) {
+TEST_F(SelectionTest, OneRowOfF32) {
   for (int seed = 100; seed < 100 + 20; ++seed)
     check(false, 1, 1 + seed % 4, 2, seed);
 }
-TEST_F(LooksTest, SeveralRows) {
+TEST_F(SelectionTest, SeveralRows) {
   for (int seed = 200; seed < 204; ++seed) {
     check(true, 7, 3, 1, seed);
-    check(false, kRows, 2, 3, seed); // more asks than are settled together
+    check(false, kRows, 2, 3, seed); // more queries than are settled together
   }
 }
 

@@ -1,8 +1,8 @@
-//===- Looks.cuh - what asks are about, found by looks at kept logits -------===//
+//===- Selection.cuh - the logits that queries are about, found in rounds -===//
 //
-// The head keeps the logits of a row with asks (Reducers.cuh). When all are there, each CTA looks at a slice of them,
-// adds up what it finds in a table that all share, and waits for the others: a look. Sums are of integers, so their
-// order does not matter, and all CTAs read the same table: all know what the next look is for.
+// The head keeps the logits of a row with queries (Reducers.cuh). When all are there, each CTA looks at a slice of
+// them, adds up what it finds in a table that all share, and waits for the others: a selection round. Sums are of
+// integers, so their order does not matter, and all CTAs read the same table: all know what the next round is for.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace megalith::device {
 
-/// Asks that are settled together, and the numbers of a look at one.
-constexpr int kAsksAtOnce = shape::kAsksAtOnce, kLookBins = shape::kLookBins;
+/// Queries that are settled together, and the numbers of a selection round of one.
+constexpr int kQueriesAtOnce = shape::kQueriesAtOnce, kSelectionBins = shape::kSelectionBins;
 
-/// What the next look at an ask's row finds. In this order.
-enum class LookFor : int {
+/// What the next selection round of a query finds. In this order.
+enum class SelectionGoal : int {
   Guess, ///< whether the drawn token is in S: what stands before it tells so
   Count, ///< how many logits lie how far from the greatest one: where top_k ends
   Mass,  ///< how much probability they have: where top_p ends
@@ -23,19 +23,19 @@ enum class LookFor : int {
   Done   ///< nothing: the greatest logit says all
 };
 
-/// An ask, in shared memory of each CTA. All CTAs know the same, but for `lastTie`. A distance is that of a logit from
+/// A query, in shared memory of each CTA. All CTAs know the same, but for `lastTie`. A distance is that of a logit from
 /// the row's greatest one, in numbers of f32 between the two, or of bf16.
-struct AskState {
-  abi::RowAsk ask;
+struct QueryState {
+  abi::RowQuery query;
   u64 best;    ///< key of the greatest logit; where a guess was right, that of its logit
   u64 guess;   ///< key of the drawn token's logit; 0: there is none
   float most;  ///< its z / T
   float least; ///< that min_p wants
-  LookFor look;
+  SelectionGoal goal;
   u32 limit;    ///< logits that are no farther away are in S;
   u32 tie;      ///< and of those that are so far away,
   int lastTie;  ///< tokens of this CTA's slice up to this one
-  u32 low;      ///< the look is at distances from `low` on,
+  u32 low;      ///< the round is about distances from `low` on,
   int widthLog; ///< at so many of them, as a power of two. kAll: at all
   int ties;     ///< equal logits at the border that belong to S
   u64 before;   ///< weight of what is nearer
@@ -45,36 +45,36 @@ struct AskState {
   static constexpr u32 kNoTie = ~0u;
 };
 
-/// Finds which tokens the asks are about, their sets S: all CTAs together.
-template <class Kept> struct Looks {
+/// Finds which tokens the queries are about, their sets S: all CTAs together.
+template <class Kept> struct Selection {
   GridEdges &grid;
   const Kept kept;
-  AskState *const asks; ///< in shared memory, with the next ones
-  u32 *const bins;      ///< [2][kLookBins]: low halves, high halves
-  u64 *const keys;      ///< [kConsumerWarps]
-  u64 *const tables;    ///< [3][kAsksAtOnce][kLookBins]
-  u64 *const lists;     ///< [kAsksAtOnce][CTAs][limits::reduced]
+  QueryState *const queries; ///< in shared memory, with the next ones
+  u32 *const bins;           ///< [2][kSelectionBins]: low halves, high halves
+  u64 *const keys;           ///< [kConsumerWarps]
+  u64 *const tables;         ///< [3][kQueriesAtOnce][kSelectionBins]
+  u64 *const lists;          ///< [kQueriesAtOnce][CTAs][limits::reduced]
   int edge, count;
 
   /// Numbers that are equal where bf16 are differ below this bit.
   static constexpr int kShift = Kept::rounded ? 16 : 0;
   /// A distance of this many numbers of f32 counts as one at first.
   static constexpr int kUnitLog = 16 - kShift;
-  /// The first look has so many bins of one unit, and then bins of so many units.
+  /// The first round has so many bins of one unit, and then bins of so many units.
   static constexpr int kFine = 192, kCoarseLog = 10;
-  static_assert(kFine + ((kLookBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends after the last number");
+  static_assert(kFine + ((kSelectionBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends after the last number");
 
   __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
-  __device__ __forceinline__ static u32 distanceOf(const AskState &s, float logit) {
+  __device__ __forceinline__ static u32 distanceOf(const QueryState &s, float logit) {
     const u32 best = orderedOf(s.best), own = Best::ordered(logit) >> kShift;
     return Kept::ofRequests && own > best ? 0 : best - own; // of a kept row the best is what the request says
   }
-  __device__ __forceinline__ static float logitAt(const AskState &s, u32 distance) {
+  __device__ __forceinline__ static float logitAt(const QueryState &s, u32 distance) {
     const u32 number = (orderedOf(s.best) - distance) << kShift;
     return Best::valueOf(number >> 31 ? number : number | ((1u << kShift) - 1)); // negative numbers stand inverted
   }
-  __device__ __forceinline__ static u64 massOf(const AskState &s, float logit) {
-    return sampling::massOf(sampling::weight(sampling::scaled(logit, s.ask.temperature), s.most));
+  __device__ __forceinline__ static u64 massOf(const QueryState &s, float logit) {
+    return sampling::massOf(sampling::weight(sampling::scaled(logit, s.query.temperature), s.most));
   }
 
   // --- this CTA's slice of a row
@@ -82,8 +82,8 @@ template <class Kept> struct Looks {
     return (Kept::mostVocab + 8 * (int)gridDim.x - 1) / (8 * (int)gridDim.x) * 8;
   }
   /// Calls fn(token, logit) for the logits of the slice, each by one thread.
-  template <class Fn> __device__ __forceinline__ void everyLogit(const AskState &s, Fn fn) const {
-    const int line = s.ask.line, vocab = Kept::vocabOf(line);
+  template <class Fn> __device__ __forceinline__ void everyLogit(const QueryState &s, Fn fn) const {
+    const int line = s.query.line, vocab = Kept::vocabOf(line);
     const int begin = (int)blockIdx.x * sliceColumns(), end = min(vocab, begin + sliceColumns());
 #pragma unroll 1
     for (int c = begin + (int)threadIdx.x * 2; c < end; c += kConsumerThreads * 2) {
@@ -96,22 +96,22 @@ template <class Kept> struct Looks {
   }
 
   // --- tables
-  /// Places in the table of the last look, and of one for LookFor::Guess.
+  /// Places in the table of the last round, and of one for SelectionGoal::Guess.
   enum Sum : int { kTotal, kDepths, kOfToken };
-  __device__ __forceinline__ u64 *tableOf(int look, int i) const {
-    return tables + ((look % 3) * kAsksAtOnce + i) * kLookBins;
+  __device__ __forceinline__ u64 *tableOf(int round, int i) const {
+    return tables + ((round % 3) * kQueriesAtOnce + i) * kSelectionBins;
   }
   /// The CTAs share the work.
-  __device__ __forceinline__ void clearTable(int look) const {
-    Words4 *const words = reinterpret_cast<Words4 *>(tableOf(look, 0));
-    for (int i = (int)(blockIdx.x * kConsumerThreads + threadIdx.x); i < count * kLookBins / 2;
+  __device__ __forceinline__ void clearTable(int round) const {
+    Words4 *const words = reinterpret_cast<Words4 *>(tableOf(round, 0));
+    for (int i = (int)(blockIdx.x * kConsumerThreads + threadIdx.x); i < count * kSelectionBins / 2;
          i += (int)gridDim.x * kConsumerThreads)
       words[i] = {0, 0, 0, 0};
   }
-  __device__ __forceinline__ static void loadBins(const u64 *table, u64 (&mine)[kLookBins / 32]) {
+  __device__ __forceinline__ static void loadBins(const u64 *table, u64 (&mine)[kSelectionBins / 32]) {
 #pragma unroll
-    for (int i = 0; i < kLookBins / 32; i += 2) {
-      const Words4 w = loadWords(table + laneId() * (kLookBins / 32) + i);
+    for (int i = 0; i < kSelectionBins / 32; i += 2) {
+      const Words4 w = loadWords(table + laneId() * (kSelectionBins / 32) + i);
       mine[i] = (u64)w.y << 32 | w.x;
       mine[i + 1] = (u64)w.w << 32 | w.z;
     }
@@ -119,7 +119,7 @@ template <class Kept> struct Looks {
   __device__ __forceinline__ void add(int bin, u64 weight) const {
     const u32 low = (u32)weight, high = (u32)(weight >> 32) + (atomicAdd(bins + bin, low) + low < low ? 1u : 0u);
     if (high)
-      atomicAdd(bins + kLookBins + bin, high);
+      atomicAdd(bins + kSelectionBins + bin, high);
   }
 
   /// Adds the lanes' values to a number of the table.
@@ -135,9 +135,9 @@ template <class Kept> struct Looks {
     return (u64)loadWord(reinterpret_cast<const u32 *>(table + at) + 1) << 32 |
            loadWord(reinterpret_cast<const u32 *>(table + at));
   }
-  /// The bin of a distance; -1: the look is not at it.
-  __device__ __forceinline__ static int binOf(const AskState &s, u32 distance) {
-    if (s.widthLog == AskState::kAll) {
+  /// The bin of a distance; -1: the round is not about it.
+  __device__ __forceinline__ static int binOf(const QueryState &s, u32 distance) {
+    if (s.widthLog == QueryState::kAll) {
       const int units = (int)(distance >> kUnitLog);
       return units < kFine ? units : kFine + ((units - kFine) >> kCoarseLog);
     }
@@ -145,10 +145,10 @@ template <class Kept> struct Looks {
     return from >> s.widthLog ? -1 : (int)(from >> max(0, s.widthLog - kBinsLog));
   }
   static constexpr int kBinsLog = 8;
-  static_assert(1 << kBinsLog == kLookBins);
+  static_assert(1 << kBinsLog == kSelectionBins);
   /// Goes on with the distances of a bin.
-  __device__ __forceinline__ static void narrow(AskState &s, int bin) {
-    if (s.widthLog == AskState::kAll) {
+  __device__ __forceinline__ static void narrow(QueryState &s, int bin) {
+    if (s.widthLog == QueryState::kAll) {
       const int units = bin < kFine ? bin : kFine + ((bin - kFine) << kCoarseLog);
       s.low = (u32)units << kUnitLog;
       s.widthLog = kUnitLog + (bin < kFine ? 0 : kCoarseLog);
@@ -158,18 +158,18 @@ template <class Kept> struct Looks {
       s.widthLog = log;
     }
   }
-  __device__ __forceinline__ static void lookFor(AskState &s, LookFor look) {
-    s.look = look;
+  __device__ __forceinline__ static void setGoal(QueryState &s, SelectionGoal goal) {
+    s.goal = goal;
     s.low = 0;
-    s.widthLog = AskState::kAll;
+    s.widthLog = QueryState::kAll;
     s.before = 0;
   }
 
   /// One warp, before the logits are there.
-  __device__ __forceinline__ void load(int i, const abi::RowAsk *from) const {
-    constexpr int words = sizeof(abi::RowAsk) / 16;
+  __device__ __forceinline__ void load(int i, const abi::RowQuery *from) const {
+    constexpr int words = sizeof(abi::RowQuery) / 16;
     if (laneId() < words)
-      reinterpret_cast<Words4 *>(&asks[i].ask)[laneId()] =
+      reinterpret_cast<Words4 *>(&queries[i].query)[laneId()] =
           loadWords(reinterpret_cast<const char *>(from) + laneId() * 16);
     __syncwarp();
   }
@@ -184,9 +184,9 @@ template <class Kept> struct Looks {
 #pragma unroll
       for (int k = 0; k < each; ++k)
         if (cta + k * 32 < (int)gridDim.x) {
-          mine[k] = loadTagged(bests + first + cta + k * 32);
+          mine[k] = loadFlagged(bests + first + cta + k * 32);
           if (drawn)
-            other[k] = loadTagged(drawn + first + cta + k * 32);
+            other[k] = loadFlagged(drawn + first + cta + k * 32);
         }
 #pragma unroll
       for (int k = 0; k < each; ++k) {
@@ -197,22 +197,23 @@ template <class Kept> struct Looks {
     best.takeLanes();
     guess.takeLanes();
   }
-  __device__ __forceinline__ float logitOf(const AskState &s, int token) const {
-    const Floats<2> pair = kept.loadPair(s.ask.line, token & ~1);
+  __device__ __forceinline__ float logitOf(const QueryState &s, int token) const {
+    const Floats<2> pair = kept.loadPair(s.query.line, token & ~1);
     return pair.v[token & 1];
   }
   /// The same warp, when they are.
   __device__ __forceinline__ void begin(int i, const Words4 *bests, const Words4 *drawn) const {
-    AskState &s = asks[i];
+    QueryState &s = queries[i];
     // Of lists that a temperature of 0 orders, the best token is the first one.
-    const bool known = isGreedy(s) && (s.ask.count == 1 || !isList(s.ask)), guessed = s.ask.guessed && !isGreedy(s);
-    const bool ofPass = !Kept::ofRequests || s.ask.row >= 0;
+    const bool known = isGreedy(s) && (s.query.count == 1 || !isList(s.query)),
+               guessed = s.query.guessed && !isGreedy(s);
+    const bool ofPass = !Kept::ofRequests || s.query.row >= 0;
     Best best, guess;
     if (ofPass)
-      bestsOf(s.ask.row, bests, guessed ? drawn : nullptr, best, guess);
+      bestsOf(s.query.row, bests, guessed ? drawn : nullptr, best, guess);
     float logit = 0.0f;
     if (!ofPass)
-      best.take(logitOf(s, -1 - s.ask.row), -1 - s.ask.row);
+      best.take(logitOf(s, -1 - s.query.row), -1 - s.query.row);
     else if (guessed && best.key != Best::kNan)
       logit = logitOf(s, guess.index());
     if (laneId() == 0) {
@@ -221,56 +222,58 @@ template <class Kept> struct Looks {
         one.take(logit, guess.index());
       s.best = best.key;
       s.guess = one.key;
-      s.most = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.ask.temperature);
-      s.least = s.ask.minP > 0.0f ? sampling::leastOfMinP(s.ask.minP, s.most) : noneOf<true>();
+      s.most = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.query.temperature);
+      s.least = s.query.minP > 0.0f ? sampling::leastOfMinP(s.query.minP, s.most) : noneOf<true>();
       s.limit = ~0u;
-      s.tie = AskState::kNoTie;
+      s.tie = QueryState::kNoTie;
       s.lastTie = -1;
-      lookFor(s, best.key == Best::kNan || known ? LookFor::Done : isGreedy(s) ? LookFor::Sums : firstOf(s));
-      s.target = (u64)s.ask.topK;
+      setGoal(s, best.key == Best::kNan || known ? SelectionGoal::Done
+                 : isGreedy(s)                   ? SelectionGoal::Sums
+                                                 : firstOf(s));
+      s.target = (u64)s.query.topK;
       takeGuess(s);
       // Of one limit alone, where it ends does not matter if what stands before the guess is less.
-      if (s.guess && (s.look == LookFor::Mass || (s.look == LookFor::Count && s.ask.topP >= 1.0f)) &&
-          sampling::scaled(logit, s.ask.temperature) >= s.least)
-        s.look = LookFor::Guess;
+      if (s.guess && (s.goal == SelectionGoal::Mass || (s.goal == SelectionGoal::Count && s.query.topP >= 1.0f)) &&
+          sampling::scaled(logit, s.query.temperature) >= s.least)
+        s.goal = SelectionGoal::Guess;
     }
     __syncwarp();
   }
-  /// Whether the guess is in S, as far as S is known: nearer logits than `s.low` are. Then the ask is done.
-  __device__ __forceinline__ static void takeGuess(AskState &s) {
-    if (!s.guess || s.look == LookFor::Done || (s.look == LookFor::Count && s.ask.topP < 1.0f))
+  /// Whether the guess is in S, as far as S is known: nearer logits than `s.low` are. Then the query is done.
+  __device__ __forceinline__ static void takeGuess(QueryState &s) {
+    if (!s.guess || s.goal == SelectionGoal::Done || (s.goal == SelectionGoal::Count && s.query.topP < 1.0f))
       return;
     const float logit = Best::valueOf((u32)(s.guess >> 32));
     const u32 distance = distanceOf(s, logit);
-    const bool near = s.look == LookFor::Sums ? distance <= s.limit : distance < s.low;
-    if (!near || sampling::scaled(logit, s.ask.temperature) < s.least)
+    const bool near = s.goal == SelectionGoal::Sums ? distance <= s.limit : distance < s.low;
+    if (!near || sampling::scaled(logit, s.query.temperature) < s.least)
       return;
-    s.look = LookFor::Done;
+    s.goal = SelectionGoal::Done;
     s.best = s.guess;
   }
-  __device__ __forceinline__ static LookFor firstOf(const AskState &s) {
-    return s.ask.topK > 0 && s.ask.topK < Kept::vocabOf(s.ask.line) ? LookFor::Count : afterCount(s);
+  __device__ __forceinline__ static SelectionGoal firstOf(const QueryState &s) {
+    return s.query.topK > 0 && s.query.topK < Kept::vocabOf(s.query.line) ? SelectionGoal::Count : afterCount(s);
   }
-  __device__ __forceinline__ static LookFor afterCount(const AskState &s) {
-    return s.ask.topP < 1.0f ? LookFor::Mass : LookFor::Sums;
+  __device__ __forceinline__ static SelectionGoal afterCount(const QueryState &s) {
+    return s.query.topP < 1.0f ? SelectionGoal::Mass : SelectionGoal::Sums;
   }
 
-  /// Adds up what the ask looks for in the CTA's slice.
-  __device__ void look(int i, u64 *table) const {
-    const AskState &s = asks[i];
-    if (s.look >= LookFor::Sums)
+  /// Adds up what the query's goal wants of the CTA's slice.
+  __device__ void runRound(int i, u64 *table) const {
+    const QueryState &s = queries[i];
+    if (s.goal >= SelectionGoal::Sums)
       return;
-    if (s.look == LookFor::Guess) {
-      lookAtGuess(s, table);
+    if (s.goal == SelectionGoal::Guess) {
+      weighGuess(s, table);
       return;
     }
     consumerSync();
-    for (int b = threadIdx.x; b < 2 * kLookBins; b += kConsumerThreads)
+    for (int b = threadIdx.x; b < 2 * kSelectionBins; b += kConsumerThreads)
       bins[b] = 0;
     consumerSync();
     everyLogit(s, [&](int, float logit) {
       const u32 distance = distanceOf(s, logit);
-      if (s.look == LookFor::Ties) {
+      if (s.goal == SelectionGoal::Ties) {
         if (distance == s.tie)
           add(blockIdx.x, 1);
         return;
@@ -278,18 +281,18 @@ template <class Kept> struct Looks {
       if (distance > s.limit)
         return;
       if (const int bin = binOf(s, distance); bin >= 0)
-        add(bin, s.look == LookFor::Count ? 1 : massOf(s, logit));
+        add(bin, s.goal == SelectionGoal::Count ? 1 : massOf(s, logit));
     });
     consumerSync();
-    for (int b = threadIdx.x; b < kLookBins; b += kConsumerThreads)
-      if (const u64 weight = (u64)bins[kLookBins + b] << 32 | bins[b])
+    for (int b = threadIdx.x; b < kSelectionBins; b += kConsumerThreads)
+      if (const u64 weight = (u64)bins[kSelectionBins + b] << 32 | bins[b])
         atomicAdd(table + b, weight);
   }
 
   /// Adds up what stands before the guess, and all.
-  __device__ __forceinline__ void lookAtGuess(const AskState &s, u64 *table) const {
-    const bool masses = firstOf(s) == LookFor::Mass;
-    const float temperature = s.ask.temperature, most = s.most;
+  __device__ __forceinline__ void weighGuess(const QueryState &s, u64 *table) const {
+    const bool masses = firstOf(s) == SelectionGoal::Mass;
+    const float temperature = s.query.temperature, most = s.most;
     u64 before = 0, all = 0;
     everyLogit(s, [&](int token, float logit) {
       Best one;
@@ -303,35 +306,35 @@ template <class Kept> struct Looks {
     addUp(table + kOfToken, before);
   }
   /// Whether the guess is in S; else S is to be found.
-  __device__ void judgeGuess(AskState &s, const u64 *table) const {
+  __device__ void judgeGuess(QueryState &s, const u64 *table) const {
     const u64 before = loadSum(table, kOfToken), all = loadSum(table, kTotal);
     __syncwarp();
     if (laneId() != 0)
       return;
-    const LookFor first = firstOf(s);
-    if (first == LookFor::Mass ? sampling::staysInTopP(before, sampling::cutOfTopP(s.ask.topP, all))
-                               : before < (u64)s.ask.topK) {
-      s.look = LookFor::Done;
+    const SelectionGoal first = firstOf(s);
+    if (first == SelectionGoal::Mass ? sampling::staysInTopP(before, sampling::cutOfTopP(s.query.topP, all))
+                                     : before < (u64)s.query.topK) {
+      s.goal = SelectionGoal::Done;
       s.best = s.guess;
       return;
     }
     s.guess = 0;
-    lookFor(s, first);
+    setGoal(s, first);
   }
 
   /// Goes on from what all have found. One warp.
   __device__ void advance(int i, const u64 *table) const {
-    AskState &s = asks[i];
-    if (s.look >= LookFor::Sums)
+    QueryState &s = queries[i];
+    if (s.goal >= SelectionGoal::Sums)
       return;
-    if (s.look == LookFor::Guess) {
+    if (s.goal == SelectionGoal::Guess) {
       judgeGuess(s, table);
       return;
     }
-    constexpr int each = kLookBins / 32;
+    constexpr int each = kSelectionBins / 32;
     u64 mine[each], sum = 0;
     loadBins(table, mine);
-    if (s.look == LookFor::Ties) {
+    if (s.goal == SelectionGoal::Ties) {
       int before = 0, own = 0;
 #pragma unroll
       for (int k = 0; k < each; ++k) {
@@ -346,7 +349,7 @@ template <class Kept> struct Looks {
       __syncwarp();
       if (laneId() == 0) {
         s.lastTie = last;
-        s.look = LookFor::Sums;
+        s.goal = SelectionGoal::Sums;
       }
       return;
     }
@@ -359,9 +362,10 @@ template <class Kept> struct Looks {
       const u64 below = __shfl_up_sync(~0u, upto, distance);
       upto += laneId() >= distance ? below : 0;
     }
-    const bool first = s.widthLog == AskState::kAll;
-    const u64 all = __shfl_sync(~0u, upto, 31),
-              target = first && s.look == LookFor::Mass ? targetOf(sampling::cutOfTopP(s.ask.topP, all)) : s.target;
+    const bool first = s.widthLog == QueryState::kAll;
+    const u64 all = __shfl_sync(~0u, upto, 31), target = first && s.goal == SelectionGoal::Mass
+                                                             ? targetOf(sampling::cutOfTopP(s.query.topP, all))
+                                                             : s.target;
     u64 before = s.before + upto - sum;
     int bin = -1;
 #pragma unroll
@@ -385,7 +389,7 @@ template <class Kept> struct Looks {
     if (laneId() == 0) {
       s.target = target;
       if (!found) { // S ends where the row does
-        lookFor(s, s.look == LookFor::Count ? afterCount(s) : LookFor::Sums);
+        setGoal(s, s.goal == SelectionGoal::Count ? afterCount(s) : SelectionGoal::Sums);
       } else {
         s.before = before;
         narrow(s, bin);
@@ -407,24 +411,24 @@ template <class Kept> struct Looks {
     return mass;
   }
   /// S ends among the logits of distance `s.low`, which have `weight` together.
-  __device__ __forceinline__ void end(AskState &s, u64 weight) const {
-    if (s.look == LookFor::Count) { // with all of them
+  __device__ __forceinline__ void end(QueryState &s, u64 weight) const {
+    if (s.goal == SelectionGoal::Count) { // with all of them
       s.limit = s.low;
-      lookFor(s, afterCount(s));
+      setGoal(s, afterCount(s));
       return;
     }
     const u64 each = massOf(s, logitAt(s, s.low)), wanted = s.target - s.before, ties = (wanted + each - 1) / each;
-    s.look = LookFor::Sums;
+    s.goal = SelectionGoal::Sums;
     s.limit = s.low;
     if (ties * each < weight) { // with some of them
       s.tie = s.low;
       s.ties = (int)ties;
-      s.look = LookFor::Ties;
+      s.goal = SelectionGoal::Ties;
     }
   }
   /// The token of the `number`th (from 1 on) of the equal logits at the border in this CTA's slice. One warp.
-  __device__ int tokenOfTie(const AskState &s, int number) const {
-    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocabOf(s.ask.line), begin + sliceColumns());
+  __device__ int tokenOfTie(const QueryState &s, int number) const {
+    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocabOf(s.query.line), begin + sliceColumns());
     int before = 0;
 #pragma unroll 1
     for (int base = begin; base < end; base += 256) {
@@ -433,7 +437,7 @@ template <class Kept> struct Looks {
 #pragma unroll
       for (int k = 0; k < 8; ++k)
         if (c + k < end) {
-          const Floats<2> pair = kept.loadPair(s.ask.line, c + k / 2 * 2);
+          const Floats<2> pair = kept.loadPair(s.query.line, c + k / 2 * 2);
           mine |= distanceOf(s, pair.v[k % 2]) == s.tie ? 1u << k : 0;
         }
       int upto = __popc(mine);
@@ -455,17 +459,17 @@ template <class Kept> struct Looks {
     return -1;
   }
 
-  __device__ __forceinline__ static bool isList(const abi::RowAsk &ask) {
-    return ask.reducer == (int)ReducerKind::Sample || ask.reducer == (int)ReducerKind::TopK;
+  __device__ __forceinline__ static bool isList(const abi::RowQuery &query) {
+    return query.reducer == (int)ReducerKind::Sample || query.reducer == (int)ReducerKind::TopK;
   }
-  __device__ __forceinline__ static bool isGreedy(const AskState &s) { return s.ask.temperature == 0.0f; }
-  __device__ __forceinline__ static bool inSet(const AskState &s, int token, float logit) {
+  __device__ __forceinline__ static bool isGreedy(const QueryState &s) { return s.query.temperature == 0.0f; }
+  __device__ __forceinline__ static bool inSet(const QueryState &s, int token, float logit) {
     if (isGreedy(s))
       return true;
     const u32 distance = distanceOf(s, logit);
     if (distance > s.limit || (distance == s.tie && token > s.lastTie))
       return false;
-    return sampling::scaled(logit, s.ask.temperature) >= s.least;
+    return sampling::scaled(logit, s.query.temperature) >= s.least;
   }
 };
 

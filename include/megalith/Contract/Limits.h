@@ -11,7 +11,8 @@ namespace megalith::limits {
 
 constexpr int models = 4;                    ///< models of a pipeline
 constexpr int slots = 1024;                  ///< `slots`
-constexpr int rowsPerPass = 128;             ///< `rows_per_pass`
+constexpr int rowsPerPass = 2048;            ///< `rows_per_pass`
+constexpr int readRows = 128;                ///< rows of a pass, of calls that are read
 constexpr int states = 64;                   ///< states
 constexpr int gauges = 32;                   ///< traced values
 constexpr int capacity = 1024;               ///< tokens of a field

@@ -1,0 +1,77 @@
+//===- Seats.cuh - how an admitted request gets its slot -------------------===//
+//
+// The end of the activation that admits it.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Control.cuh"
+
+namespace megalith::device {
+
+/// For measurements: the first `count` positions count as fed. Their pages leave the
+/// free stack as if they had been.
+template <class Activation, class Pool> __device__ void takeKv(Activation &t, Pool &pool, int seat, int count) {
+  const int first = pool.firstSeen(count), pages = pool.pagesFor(count) - first;
+  if (pages > pool.freePages) {
+    t.fail(kPoolExhausted);
+    return;
+  }
+  pool.startAt(seat, first);
+  pool.take(seat, pool.freePages, pages);
+  __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
+  __syncwarp();
+  if (laneId() == 0) {
+    pool.setHeld(seat, first + pages);
+    pool.freePages -= pages;
+    auto &kv = pool.kvOf(t.r);
+    kv.len = kv.end = pool.known[seat] = count;
+  }
+  __syncwarp();
+}
+
+/// Seats an admitted request in the lowest free slot.
+template <class Activation> __device__ void takeSlot(Activation &t) {
+  using Control = typename Activation::Control;
+  using Config = typename Activation::Config;
+  const abi::LaunchParams &p = t.p;
+  auto &c = t.c;
+  auto &r = t.r;
+  for (int base = 0; base < Config::slots; base += 32) {
+    const int s = base + laneId();
+    const u32 open = __ballot_sync(~0u, s < Config::slots && c.request[s] < 0);
+    if (!open)
+      continue;
+    __syncwarp();
+    const int seat = base + __ffs(open) - 1;
+    if (laneId() == 0) {
+      c.request[seat] = p.slots[seat].request = t.number;
+      c.gaugesSet[seat] = 0;
+      c.pools.each([&](auto &pool) {
+        pool.open(seat);
+        pool.known[seat] = pool.fedFrom[seat] = 0;
+        if constexpr (requires { pool.runRows; })
+          pool.runRows[seat] = 0;
+        if (pool.reserves) {
+          pool.reserved[seat] = pool.pagesToReserve(r);
+          pool.unreserved -= pool.reserved[seat];
+        }
+      });
+      r.slot = seat;
+      --c.freeSlots;
+      --c.unseated;
+      if (p.times && p.times[r.timeBegin].tokens == 0)
+        c.noteTime(p.times[r.timeBegin], 1);
+      c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
+      for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
+        c.eos[seat][e] = p.eos[r.eosBegin + e];
+    }
+    __syncwarp();
+    if (p.kvInPlace > 0)
+      c.pools.each([&](auto &pool) { takeKv(t, pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
+    if (Control::seatsAreShared)
+      Control::copy(r, c.seated(seat));
+    return;
+  }
+}
+
+} // namespace megalith::device
