@@ -6,15 +6,15 @@
 // Tensor cores multiply, with the keys, or the dims of the values, as the 16 rows of operand A
 // and 8 pairs as the columns of B: a tile mostly has few pairs, and B has half as twoHalves columns.
 //
-// Sum tree `rounds8`: keys in rounds of 256 positions from 0, of which warp w of eight takes
-// 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)) with expOfScore, z = sum of
-// p and o = sum of p * v: of a leaf a chain of mma steps over two of its eights each (o), or the
-// key of a lane in each eight in ascending order and lanes at distance 4, 8, 16 (z); of the round
-// the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
-// next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
-// row's visible keys, or in front of its window, adds zeros, which change no bit: a row's bits depend on its own
-// visible keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that share a tile with
-// the row it comes from get NaN in all columns, others in some.)
+// Sum tree `rounds8`, see docs/ir.md: a score s is a chain of mma steps of 16 dims each. Keys are taken in rounds of
+// 256 positions from 0, of which warp w of eight takes 8w to 8w+7 of each 64: a leaf. Of a round m is the greatest
+// score, p = bf16(exp2(s * f - m * f)), rounded once before the power (AttentionShape::weight), z = sum of p and o =
+// sum of p * v: of a leaf a chain of mma steps over two of its eights each (o), or the key of a lane in each eight in
+// ascending order and lanes at distance 4, 8, 16 (z); of the round the eight leaves in ascending order. Eight
+// neighbouring rounds make the next larger part, eight of these the next, and so on: (m, z, o) of the eight, in f32 and
+// ascending order. What lies beyond the row's visible keys, or in front of its window, adds zeros, which change no bit:
+// a row's bits depend on its own visible keys alone, wherever its parts are computed. (Where a value is infinite or
+// NaN, rows that share a tile with the row it comes from get NaN in all columns, others in some.)
 //
 // AttentionPlan.cuh says how the work is dealt, AttentionParts.cuh how parts are put together.
 //===----------------------------------------------------------------------===//
@@ -37,8 +37,8 @@ template <bool Value> struct Flag {
 /// A phase with few keys lasts as long as the chain of its instructions. So what can be done before the query is there
 /// comes first, and blocks of keys go side by side.
 ///
-/// What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and dims 64i + 8g.. of the
-/// values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
+/// What lane (g, t) takes of a block, as A of the two products: of each 16 dims of key g four (loadDims), and dims
+/// 64i + 8g.. of the values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
 template <class A, int Rows, class C, class Own, class Query, class Out> struct TileAttention {
   using S = AttentionShape<A>;
   static constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
@@ -72,7 +72,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   const u32 tag;
   char *const scratch = reinterpret_cast<char *>(consumer.scratch); ///< the sums' and operands' room
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
-  const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
+  const float nothing = __int_as_float(0xff800000);
 
   int turn = 0;      ///< of two rounds' maxima and sums, where they are deferred
   bool late = false; ///< the leaves of the round before are still to be added up
@@ -107,9 +107,6 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // --- which pairs, dims and positions
   __device__ __forceinline__ int pairAt(int e) const { return 2 * t + (e & 1) + (e & 2) * 4; }
-  __device__ __forceinline__ bool hasKeyDim(int i) const {
-    return D % 32 == 0 || 32 * i + 8 * t < D;
-  } // others stay zeros
   __device__ __forceinline__ int valueDim(int i) const {
     return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0;
   }
@@ -204,12 +201,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       fetch(Flag<false>(), batch, load);
   }
   __device__ __forceinline__ void fetchKeys(Keys &k, int batch) {
-    fill(k, D % 32 != 0 || small, batch, [&](auto whole, int block, const char *rows) {
+    fill(k, small, batch, [&](auto whole, int block, const char *rows) {
       if (whole.value || first + 64 * (batch * S::batch + block) + g < at.ownFrom)
 #pragma unroll
         for (int i = 0; i < S::keyPieces; ++i)
-          if (hasKeyDim(i))
-            k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
+          k[block][i] = S::loadDims(rows + g * S::rowBytes, i);
     });
   }
   __device__ __forceinline__ void fetchValues(Values &v, int batch) { // zeros where nothing is: finite
@@ -287,10 +283,10 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {}; // of pairs g and g + 8
 #pragma unroll
     for (int i = 0; i < S::keyPieces; ++i) {
-      if (at.has(g) && hasKeyDim(i))
-        low[i] = loadShared4(queries, g * S::queryStride + i * 64 + t * 16);
-      if (twoHalves && at.has(g + 8) && hasKeyDim(i))
-        high[i] = loadShared4(queries, (g + 8) * S::queryStride + i * 64 + t * 16);
+      if (at.has(g))
+        low[i] = S::loadDims(queries + g * S::queryStride, i);
+      if (twoHalves && at.has(g + 8))
+        high[i] = S::loadDims(queries + (g + 8) * S::queryStride, i);
     }
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
@@ -301,8 +297,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         if (const int position = first + 64 * (batch * S::batch + inBatch) + g; isOwn(position))
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
-            if (hasKeyDim(i))
-              k[inBatch][i] = loadShared4(ownRow(position, begins.ownKeys), i * 64 + t * 16);
+            k[inBatch][i] = S::loadDims(ownRow(position, begins.ownKeys), i);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) { // two blocks are the rows of A
         const int block = batch * S::batch + inBatch;
@@ -311,10 +306,12 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         for (int i = 0; i < S::keyPieces; ++i) {
           const Words4 &key = k[inBatch][i], next = aside ? k[inBatch + aside][i] : Words4{0, 0, 0, 0};
           mma(sums[0], key.x, next.x, key.y, next.y, low[i].x, low[i].y);
-          mma(sums[0], key.z, next.z, key.w, next.w, low[i].z, low[i].w);
+          if (S::hasStep(2 * i + 1))
+            mma(sums[0], key.z, next.z, key.w, next.w, low[i].z, low[i].w);
           if (twoHalves) {
             mma(sums[1], key.x, next.x, key.y, next.y, high[i].x, high[i].y);
-            mma(sums[1], key.z, next.z, key.w, next.w, high[i].z, high[i].w);
+            if (S::hasStep(2 * i + 1))
+              mma(sums[1], key.z, next.z, key.w, next.w, high[i].z, high[i].w);
           }
         }
 #pragma unroll
@@ -330,7 +327,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
   }
 
-  /// The maxima of the round, of all warps. The leaves of the round before are added up meanwhile.
+  /// The maxima of the round, of all warps, as what is taken off. The leaves of the round before are added up
+  /// meanwhile.
   __device__ __forceinline__ void shareMaxima(float (&most)[4], Trees &trees) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -352,7 +350,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (e < 2 || twoHalves)
-        most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // where no score is above minus infinity, s - m would be NaN
+        most[e] = S::shift(maximumOf(pairAt(e)), scale);
   }
   __device__ __forceinline__ float maximumOf(int pair) const {
     const Float4 *all = reinterpret_cast<const Float4 *>(maxima() + pair * kConsumerWarps);
@@ -362,7 +360,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // --- weights: p = exp(s - m), o = v * p
 
-  __device__ __forceinline__ void addValues(Values &v, const Seen &seen, const Scores &s, const float (&most)[4],
+  __device__ __forceinline__ void addValues(Values &v, const Seen &seen, const Scores &s, const float (&shift)[4],
                                             Outputs &o, float (&z)[4], bool (&lost)[4]) {
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
@@ -379,7 +377,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
           for (int half = 0; half < 2; ++half) {
             if (half && !twoHalves)
               break;
-            const auto weightOf = [&](int pair) { return expOfScore(__fsub_rn(s[block][pair], most[pair])); };
+            const auto weightOf = [&](int pair) { return S::weight(s[block][pair], shift[pair], scale); };
             const u32 words = packBf16(weightOf(2 * half), weightOf(2 * half + 1));
             z[2 * half] = __fadd_rn(z[2 * half], bf16Low(words));
             z[2 * half + 1] = __fadd_rn(z[2 * half + 1], bf16High(words));
@@ -505,7 +503,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       handIn(0, i, o);
     late = !fresh;
     if (late) {
-      lateMost = at.has(warp) ? maximumOf(warp) : nothing;
+      lateMost = at.has(warp) ? S::scaled(maximumOf(warp), scale) : nothing;
       turn ^= 1;
       return true;
     }
@@ -517,7 +515,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     const int pair = warp + 8 * h;
     const bool mine = at.has(pair);
     Part sum;
-    sum.m = mine ? maximumOf(pair) : nothing;
+    sum.m = mine ? S::scaled(maximumOf(pair), scale) : nothing;
     if (deferred) {
       if (mine)
         addLeaves(turn, 0, S::valueSlabs, pair, sum);

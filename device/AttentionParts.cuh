@@ -10,7 +10,10 @@
 
 namespace megalith::device {
 
-/// (m, z, o) of N columns of one pair over some keys.
+/// exp(x) of x <= 0.
+__device__ __forceinline__ float expOfScore(float x) { return exp2OfScore(__fmul_rn(x, kLog2e)); }
+
+/// (m, z, o) of N columns of one pair over some keys. m is scaled.
 template <int N> struct Soft {
   float m = __int_as_float(0xff800000), z = 0.0f, o[N] = {};
   __device__ __forceinline__ bool empty() const { return m == __int_as_float(0xff800000) && z == 0.0f; }

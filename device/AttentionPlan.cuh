@@ -16,6 +16,9 @@
 
 namespace megalith::device {
 
+/// Exponents of e are those of 2 times this.
+constexpr float kLog2e = 1.44269504f;
+
 /// Of a layer without a window.
 constexpr int kNoWindow = 0x7fffffff;
 
@@ -57,13 +60,46 @@ template <class A> struct AttentionShape {
       return (u32)(seen - 1 - position) < (u32)window;
     return position < seen;
   }
-  /// The score of a pair: q * k, scaled, and bent towards the soft cap.
+  static constexpr bool capped = requires { A::softCap; }; ///< scores are bent towards A::softCap
+  /// Scores are scaled only on the way to the exponent: unless the greatest would not be the greatest of those scaled.
+  __device__ __forceinline__ static bool scalesLate(float scale) { return !capped && scale > 0.0f; }
+  /// The score of a pair whose q * k is `sum`; bent towards the soft cap, it is scaled.
   __device__ __forceinline__ static float score(float sum, float scale) {
+    if (scalesLate(scale))
+      return sum;
     const float scaled = __fmul_rn(sum, scale);
-    if constexpr (requires { A::softCap; })
+    if constexpr (capped)
       return __fmul_rn(tanhf(__fdiv_rn(scaled, A::softCap)), A::softCap);
     return scaled;
   }
+  /// The maximum as a part has it.
+  __device__ __forceinline__ static float scaled(float most, float scale) {
+    return scalesLate(scale) ? __fmul_rn(most, scale) : most;
+  }
+  /// What a score is multiplied with to be a power of two.
+  __device__ __forceinline__ static float factor(float scale) {
+    return scalesLate(scale) ? __fmul_rn(scale, kLog2e) : kLog2e;
+  }
+  /// What is taken off before the power, where the greatest score is `most`. Where no score is above minus infinity it
+  /// is a number: their weights are 0, not NaN.
+  __device__ __forceinline__ static float shift(float most, float scale) {
+    return fmaxf(__fmul_rn(most, factor(scale)), __int_as_float(0xff7fffff));
+  }
+  /// The weight of a score, not yet rounded.
+  __device__ __forceinline__ static float weight(float score, float shift, float scale) {
+    return exp2OfScore(__fmaf_rn(score, factor(scale), -shift));
+  }
+
+  /// What a lane brings of dims 32i to 32i + 31 of a row in shared memory to two mma steps: of each one's 16 dims
+  /// 4t to 4t + 3, of which the first two are k = 2t and 2t + 1, the others k = 2t + 8 and 2t + 9.
+  __device__ __forceinline__ static Words4 loadDims(const char *row, int i) {
+    const int t = laneId() & 3;
+    const Words2 first = loadShared2(row, i * 64 + t * 8);
+    const Words2 second = hasStep(2 * i + 1) ? loadShared2(row, i * 64 + 32 + t * 8) : Words2{0, 0};
+    return {first.x, first.y, second.x, second.y};
+  }
+  /// Whether the head has 16 dims more than `step` times 16.
+  __device__ __forceinline__ static bool hasStep(int step) { return 16 * step < dim; }
 
   /// Positions whose keys, or values, one stage of the ring takes.
   __device__ static constexpr int keysOfChunk(int stageBytes) { return (int)numbers.keysOfChunk(stageBytes); }

@@ -12,19 +12,17 @@
 //   descending     walk the groups from the last one
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
-// its products in two chains of mma steps in ascending order, of the even and of the odd
-// pairs of columns; the two are added, and the eight sums in ascending order of w. Neither the
-// number of rows nor the plan changes it.
+// its products in one chain of mma steps of 16 columns each, in ascending order; then the eight
+// sums are added in ascending order of w. Neither the number of rows nor the plan changes it.
 //
 // Packed layout, in the order of consumption:
-//   [group][chunk][warp 8][block chunkBlocks][tile group][row 8][32 columns] bf16
-// so that a lane's 16 bytes are 8 consecutive columns of weight row lane/4, in the order
-// 0, 1, 4, 5, 2, 3, 6, 7: one mma step sees the first four of lane t as its k, another
-// the rest.
+//   [group][chunk][warp 8][block chunkBlocks][part group][lane][16 bytes] bf16
+// where a lane has columns 2t and 2t + 1, with t = lane%4, of each eight of the block's 32. Of groups of one tile that
+// is of weight row lane/4. Of groups of two a part is an mma step, and the lane's 16 bytes are what it brings there as
+// A: of the step's first eight, of weight row lane/4 of the one tile and of the other, then the same of its second.
 //
-// Activations are the operand A. Of up to eight rows one quad of registers serves both steps:
-// its rows 0 to 7 carry the columns of the first, its rows 8 to 15 those of the second; of
-// each step's sums one half counts.
+// So of groups of two tiles the weights are the operand A, of groups of one the activations. Of up to eight rows of
+// these, only rows 0 to 7 of A's 16 count.
 //===----------------------------------------------------------------------===//
 #pragma once
 

@@ -1,7 +1,7 @@
 //===- Operand.cuh - the activations of a product -------------------------===//
 //
 // An operand is the rows that a product multiplies with a matrix. Each CTA loads them from where other
-// CTAs stored them, normalises them, and keeps them in shared memory in the order of the mma fragments.
+// CTAs stored them, normalises them, and keeps them in shared memory.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -55,8 +55,8 @@ __device__ constexpr int takenOfGroup(int chunks, int stages) {
 }
 
 /// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns, and waits for no other
-/// columns. It keeps them in shared memory in the order of the mma fragments: [block][row][32 columns]. It keeps all
-/// blocks when the rows fit, else a window of some blocks at a time.
+/// columns. It keeps them in shared memory: [block][row][32 columns]. It keeps all blocks when the rows fit, else a
+/// window of some blocks at a time.
 ///   Source   peek(row, column) and settle(row, column, words) load 8 bf16 of a buffer
 ///   aside(column)   loads what finish() needs of weights at that column. For a single row that load is under way
 ///            before the wait for the source
@@ -73,7 +73,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   Early early;
   static_assert(Rows <= kTileRows);
   const int numRows = Rows == kOneRow ? 1 : pass.numRows;
-  /// The rows fill at most half of a row tile. The other half then serves the second mma step.
+  /// The rows fill at most half of a row tile. What stands in the other half then means nothing.
   const bool halfTile = Rows == kOneRow || numRows <= kHalfTileRows;
   const bool eager = Rows > kOneRow &&numRows <= 2; ///< how a lane waits, see settleAll
   const CtaGroups<M> groups;
@@ -156,8 +156,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Where a row stands in a block. When the number of rows is even, rows 2i and 2i + 1 change places in odd blocks.
   /// Else neighbouring lanes would meet in half of the banks.
   __device__ __forceinline__ int rowAt(int block, int row) const { return row ^ (block & ~numRows & 1); }
+  /// Eight columns of a row. The four of a row and block change places, so that no two of eight rows meet in a bank.
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
-    return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + quarter];
+    return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + (quarter ^ (row >> 1 & 3))];
   }
   __device__ __forceinline__ Words4 load(int row, int column) const {
     Words4 words = source.peek(row, column);

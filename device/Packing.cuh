@@ -38,26 +38,25 @@ template <class... Index> __device__ __forceinline__ bool someHere(const abi::Ra
   return (... || (raw[index].begin < raw[index].end));
 }
 
-/// One lane's 16 bytes: `count` columns, in the order of Matrices.cuh.
-__device__ __forceinline__ void packWords(char *target, const abi::RawTensor &tensor, long long first, long long stride,
-                                          int count) {
-  if (first >= tensor.begin && first + (count - 1) * stride < tensor.end) {
-    u32 out[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const u32 low = 2 * j < count ? elementOf(tensor, first + 2 * j * stride) : 0;
-      const u32 high = 2 * j + 1 < count ? elementOf(tensor, first + (2 * j + 1) * stride) : 0;
-      out[j] = low | high << 16;
-    }
-    *reinterpret_cast<Words4 *>(target) = {out[0], out[2], out[1], out[3]};
-    return;
+/// Two columns of a row.
+struct RawPair {
+  const abi::RawTensor *tensor;
+  long long first, second;
+  bool hasFirst, hasSecond; ///< whether they are here
+  __device__ __forceinline__ RawPair(const RawRow &row, int column, int columns)
+      : tensor(row.tensor), first(row.first + column * row.stride), second(first + row.stride),
+        hasFirst(tensor && column < columns && isHere(*tensor, first)),
+        hasSecond(tensor && column + 1 < columns && isHere(*tensor, second)) {}
+  __device__ __forceinline__ u32 word() const {
+    return (u32)elementOf(*tensor, first) | (u32)elementOf(*tensor, second) << 16;
   }
-  // What is here ends within: another launch has the rest.
-  for (int j = 0; j < count; ++j)
-    if (isHere(tensor, first + j * stride))
-      reinterpret_cast<u16 *>(target)[((j >> 1 & 1) * 2 + (j >> 2)) * 2 + (j & 1)] =
-          elementOf(tensor, first + j * stride);
-}
+  __device__ __forceinline__ void storeHere(u16 *target) const {
+    if (hasFirst)
+      target[0] = elementOf(*tensor, first);
+    if (hasSecond)
+      target[1] = elementOf(*tensor, second);
+  }
+};
 
 /// Packs what is here of one matrix of one layer: `rowOf(packedRow)` is the RawRow to take. All threads of the grid.
 template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf rowOf) {
@@ -66,7 +65,7 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
        i += (long long)gridDim.x * blockDim.x) {
     const int lane = (int)(i & 31);
     long long rest = i >> 5;
-    const int tile = (int)(rest % M::group);
+    const int part = (int)(rest % M::group); // a step of two tiles, or both steps of the one
     rest /= M::group;
     const int block = (int)(rest % M::chunkBlocks);
     rest /= M::chunkBlocks;
@@ -74,11 +73,22 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
     rest /= kConsumerWarps;
     const int chunk = (int)(rest % chunksPerGroup<M>());
     const int g = (int)(rest / chunksPerGroup<M>());
-    const RawRow row = rowOf((g * M::group + tile) * 8 + (lane >> 2));
-    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + (lane & 3) * 8;
-    if (row.tensor && column < M::k)
-      packWords(target + i * 16, *row.tensor, row.first + column * row.stride, row.stride,
-                M::k - column < 8 ? M::k - column : 8);
+    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + part * 16 + (lane & 3) * 2;
+    RawRow rows[M::group];
+#pragma unroll
+    for (int n = 0; n < M::group; ++n)
+      rows[n] = rowOf((g * M::group + n) * 8 + (lane >> 2));
+    const auto pair = [&](int j) { return RawPair(rows[j % M::group], column + j / M::group * 8, M::k); };
+    bool whole = true;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      whole &= pair(j).hasFirst && pair(j).hasSecond;
+    if (whole) {
+      *reinterpret_cast<Words4 *>(target + i * 16) = {pair(0).word(), pair(1).word(), pair(2).word(), pair(3).word()};
+    } else { // the row ends within, or what is here does: another launch has the rest
+      for (int j = 0; j < 4; ++j)
+        pair(j).storeHere(reinterpret_cast<u16 *>(target + i * 16) + 2 * j);
+    }
   }
 }
 

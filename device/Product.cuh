@@ -8,6 +8,18 @@
 
 namespace megalith::device {
 
+/// What a lane brings of four eights of columns to mma steps: word t of eight number j of row g. at(i, j): where eight
+/// number j of row i stands. The whole warp calls it.
+template <class At> __device__ __forceinline__ Words4 loadEights(At at) {
+  const int lane = laneId();
+  if constexpr (kMatrixLoads) {
+    return loadMatrices(at(lane & 7, lane >> 3), 0);
+  } else {
+    const auto word = [&](int j) { return loadShared(at(lane >> 2, j), (lane & 3) * 4); };
+    return {word(0), word(1), word(2), word(3)};
+  }
+}
+
 /// The epilogue takes a RowOfWarp: all lanes of a warp call it together.
 template <class Epilogue, class Beside>
 constexpr bool kByWarps = !requires(Epilogue epilogue, Beside beside) { epilogue(0, 0, 0, 0.0f, 0.0f, beside); };
@@ -40,19 +52,30 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     return;
   C &consumer = operand.consumer;
   const int numRows = operand.numRows, rowsLog = operand.rowsLog, itemRow = operand.itemRow;
+  constexpr bool weightsAreA = M::group == 2; // see Matrices.cuh
   const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
   if constexpr (!Reduced)
     operand.begin();
   if constexpr (single)
     operand.finishHeld(finish);
   bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
-  // A warp's sums, as the `n`th tile of these that are added together.
-  const auto handIn = [&](float *sums, const float(&even)[4], const float(&odd)[4], int n) {
-    float *at = sums + warp * sumFloats(Rows) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
-    if (rowsLog == 4 || rowInTile >> rowsLog == 0)
-      *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[0], odd[0]), __fadd_rn(even[1], odd[1])};
-    if (rowsLog == 4)
-      *reinterpret_cast<Float2 *>(at + 64) = {__fadd_rn(even[2], odd[2]), __fadd_rn(even[3], odd[3])};
+  // A warp's sums, from the `n`th tile on of these that are added together: [tile][row][8 weight rows].
+  const auto handIn = [&](float *sums, const float(&acc)[M::group][4], int n) {
+    float *const at = sums + warp * sumFloats(Rows) + (n << rowsLog) * 8;
+    const auto has = [&](int row) { return row >> rowsLog == 0; };
+    if constexpr (weightsAreA) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (const int row = i / 2 * 8 + (lane & 3) * 2 + i % 2; has(row)) {
+          at[row * 8 + rowInTile] = acc[i / 2][i % 2];
+          at[((1 << rowsLog) + row) * 8 + rowInTile] = acc[i / 2][2 + i % 2];
+        }
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (const int row = half * 8 + rowInTile; has(row))
+          *reinterpret_cast<Float2 *>(at + row * 8 + (lane & 3) * 2) = {acc[0][2 * half], acc[0][2 * half + 1]};
+    }
   };
   // Adds them up, a pair of columns to a thread.
   const auto sumUp = [&](const float *sums, int item) {
@@ -66,7 +89,14 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     }
     return y;
   };
-  const int toOther = (operand.rowAt(1, rowInTile) - rowInTile) * 64; // where the row stands in odd blocks
+  // Eight columns of a row in the bth block after `block`. Those that are no row of the pass are one that is.
+  const auto eightAt = [&](int block, int b, int row, int quarter) {
+    if constexpr (Rows == kOneRow)
+      return reinterpret_cast<const char *>(&operand.at(block + b, 0, quarter));
+    row = min(row, numRows - 1);
+    const int toOther = (operand.rowAt(1, row) - row) * 64; // where the row stands in odd blocks
+    return reinterpret_cast<const char *>(&operand.at(block, row, quarter)) + b * numRows * 64 + b % 2 * toOther;
+  };
 #pragma unroll 1
   for (int i = 0; operand.groups.has(i); i += operand.atOnce) {
     float *const sums = consumer.template nextSums<Rows>(); // the two alternate: one barrier is enough
@@ -78,7 +108,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
         if (g > 0 && !operand.groups.has(group))
           break;
         const bool last = !operand.groups.has(group + 1);
-        float acc[M::group][2][4] = {};
+        float acc[M::group][4] = {}; // of rows 0 to 7, rows 8 to 15, where the weights are A; else of both
 #pragma unroll 1
         for (int first = 0; first < M::blocks; first += operand.window) {
           const int count = min(operand.window, M::blocks - first);
@@ -92,47 +122,34 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           }
 #pragma unroll 1
           for (int block = 0; block < count; block += operand.blocksTaken) {
-            const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
-            if (operand.halfTile) {
 #pragma unroll
-              for (int b = 0; b < operand.blocksTaken; ++b) {
-                Words4 both = {0, 0, 0, 0};
-                if (rowInTile < numRows)
-                  both = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
+            for (int b = 0; b < operand.blocksTaken; ++b) {
+              const Words4(&weights)[M::group] = operand.taken[g][b];
+              if constexpr (weightsAreA) {
 #pragma unroll
-                for (int n = 0; n < M::group; ++n) {
-                  const Words4 &weights = operand.taken[g][b][n];
-                  mma(acc[n][0], both.x, both.y, both.z, both.w, weights.x, weights.y);
-                  mma(acc[n][1], both.x, both.y, both.z, both.w, weights.z, weights.w);
+                for (int half = 0; half < (operand.halfTile ? 1 : 2); ++half) {
+                  const Words4 rows = loadEights([&](int i, int j) { return eightAt(block, b, half * 8 + i, j); });
+                  mma(acc[half], weights[0].x, weights[0].y, weights[0].z, weights[0].w, rows.x, rows.y);
+                  mma(acc[half], weights[1].x, weights[1].y, weights[1].z, weights[1].w, rows.z, rows.w);
                 }
-              }
-            } else {
-#pragma unroll
-              for (int b = 0; b < operand.blocksTaken; ++b) {
-                const Words4 low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
-                Words4 high = {0, 0, 0, 0};
-                if (8 + rowInTile < numRows)
-                  high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
-#pragma unroll
-                for (int n = 0; n < M::group; ++n) {
-                  const Words4 &weights = operand.taken[g][b][n];
-                  mma(acc[n][0], low.x, high.x, low.z, high.z, weights.x, weights.y);
-                  mma(acc[n][1], low.y, high.y, low.w, high.w, weights.z, weights.w);
+              } else {
+                Words4 first, second; // of 16 columns each
+                if (operand.halfTile) {
+                  first = loadEights([&](int i, int j) { return eightAt(block, b, i, j % 2 * 2 + j / 2); });
+                  second = {first.y, first.y, first.w, first.w};
+                } else {
+                  first = loadEights([&](int i, int j) { return eightAt(block, b, i + j % 2 * 8, j / 2); });
+                  second = loadEights([&](int i, int j) { return eightAt(block, b, i + j % 2 * 8, 2 + j / 2); });
                 }
+                mma(acc[0], first.x, first.y, first.z, first.w, weights[0].x, weights[0].y);
+                mma(acc[0], second.x, second.y, second.z, second.w, weights[0].z, weights[0].w);
               }
             }
             if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
               operand.take(group + 1);
           }
         }
-#pragma unroll
-        for (int n = 0; n < M::group; ++n) {
-          if (operand.halfTile) // the second step's sums stand in the other half
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              acc[n][1][e] = acc[n][1][2 + e];
-          handIn(sums, acc[n][0], acc[n][1], (group - i) * M::group + n);
-        }
+        handIn(sums, acc, (group - i) * M::group);
       }
     }
     consumerSync();

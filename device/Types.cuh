@@ -16,6 +16,9 @@ using namespace shape;
 struct alignas(16) Words4 {
   u32 x, y, z, w;
 };
+struct alignas(8) Words2 {
+  u32 x, y;
+};
 struct alignas(8) Float2 {
   float x, y;
 };

@@ -215,7 +215,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
   static constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces;
-  using Queries = u32[pieces][2][4]; ///< of the lane's two pairs, as A of two steps: dims 32i + 8t..
+  using Queries = u32[pieces][2][4]; ///< of the lane's two pairs, as A of two steps (loadDims)
   using Sums = Soft<W::outputs>[2];  ///< of the two pairs: of the round, of a slab
 
   const GridEdges &grid;
@@ -230,7 +230,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   Words4 *const keysAt = reinterpret_cast<Words4 *>(scratch), *const valuesAt = keysAt + W::keyBytes / 16;
   int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); ///< of each warp
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
-  const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
+  const float nothing = __int_as_float(0xff800000);
   RoundCursor<A> at = RoundCursor<A>(pass, window);
 
   // of the round
@@ -267,7 +267,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
       for (int h = 0; h < 2; ++h)
         seen[h] = at.has(pairOf(h)) ? pass.rows[at.rowOf(pairOf(h))].visible : 0;
       Sums sum;
-      float most[2] = {}; // where no score is above minus infinity, s - m would be NaN
+      float shift[2] = {}; // what is taken off the scores
 #pragma unroll 1
       for (int slab = 0; slab < W::slabs; ++slab) {
 #pragma unroll 1
@@ -279,10 +279,10 @@ template <class A, class C, class Own, class Query> struct WideUnits {
             loadQueries(a);
           consumerSync();
           if (part == 0 && slab == 0)
-            findMaxima(a, seen, sum, most);
+            findMaxima(a, seen, sum, shift);
 #pragma unroll 1
           for (int leaf = part; leaf < part + W::leaves; ++leaf)
-            addLeaf(a, seen, most, leaf, sum);
+            addLeaf(a, seen, shift, leaf, sum);
         }
         spoil(seen, sum);
         storePart(slab, sum);
@@ -305,7 +305,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         rows.settle(row, column, words);
       }
   }
-  /// The round's keys: of each block of 64 a warp takes an eight.
+  /// The round's keys: of each block of 64 a warp takes an eight. A lane stores what lanes will bring to mma steps.
   __device__ __forceinline__ void bringKeys() {
     consumerSync(); // what stands there may still be read
     const char *chunk = scratch;
@@ -317,16 +317,20 @@ template <class A, class C, class Own, class Query> struct WideUnits {
       Words4 words[pieces] = {};
 #pragma unroll
       for (int i = 0; i < pieces; ++i)
-        if (hasKeyDim(i)) {
-          if (position < at.ownFrom)
-            words[i] = loadShared4(chunk + eight % keys * S::rowBytes, i * 64 + t * 16);
-          else if (position <= last)
-            words[i] = own.keys.peek(at.ownRowAt(pass, position), at.kvHead * D + 32 * i + 8 * t);
-        }
-      Words4 *const target = keysAt + (8 * block + warp) * pieces * 32 + lane;
+        if (position < at.ownFrom)
+          words[i] = S::loadDims(chunk + eight % keys * S::rowBytes, i);
+        else if (position <= last && hasKeyDim(i))
+          words[i] = own.keys.peek(at.ownRowAt(pass, position), at.kvHead * D + 32 * i + 8 * t);
+      char *const target = reinterpret_cast<char *>(keysAt + (8 * block + warp) * pieces * 32);
 #pragma unroll
       for (int i = 0; i < pieces; ++i)
-        target[i * 32] = words[i];
+        if (position < at.ownFrom) {
+          *reinterpret_cast<Words4 *>(target + i * 512 + lane * 16) = words[i];
+        } else { // eight dims are what two lanes bring to a step
+          char *const halves = target + i * 512 + (4 * g + t % 2 * 2) * 16 + t / 2 * 8;
+          *reinterpret_cast<Words2 *>(halves) = {words[i].x, words[i].y};
+          *reinterpret_cast<Words2 *>(halves + 16) = {words[i].z, words[i].w};
+        }
       if ((block64 + 64) % keys == 0 && block64 / keys * keys < committed && block64 / keys >= outside)
         consumer.release();
     }
@@ -374,11 +378,18 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 #pragma unroll
     for (int i = 0; i < pieces; ++i) {
       const Words4 &one = q[i], &other = q[pieces + i];
-      const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
-      // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
 #pragma unroll
-      for (int j = 0; j < 8; ++j)
-        a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
+      for (int step = 0; step < 2; ++step) { // a lane has eight dims of a step, four for each of two lanes
+        const auto take = [&](u32 low, u32 high) {
+          const int from = (lane & ~3) + 2 * step + t / 2;
+          const u32 even = __shfl_sync(~0u, low, from), odd = __shfl_sync(~0u, high, from);
+          return t % 2 ? odd : even;
+        };
+        a[i][step][0] = take(one.x, one.z);
+        a[i][step][1] = take(other.x, other.z);
+        a[i][step][2] = take(one.y, one.w);
+        a[i][step][3] = take(other.y, other.w);
+      }
     }
   }
 
@@ -396,8 +407,10 @@ template <class A, class C, class Own, class Query> struct WideUnits {
                    two = loadShared4(keysAt + eight * (pieces * 32) + lane, (step * pieces + i) * 512);
       mma(s[0], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], one.x, one.y);
       mma(s[1], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], two.x, two.y);
-      mma(s[0], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], one.z, one.w);
-      mma(s[1], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], two.z, two.w);
+      if (S::hasStep(2 * i + 1)) {
+        mma(s[0], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], one.z, one.w);
+        mma(s[1], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], two.z, two.w);
+      }
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -414,7 +427,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
           s[n][e] = nothing;
   }
   __device__ __forceinline__ void findMaxima(const Queries &a, const int (&seen)[2], Sums &sum,
-                                             float (&most)[2]) const {
+                                             float (&shift)[2]) const {
     const int eights = min(S::round / 8, (last - first) / 8 + 1);
 #pragma unroll 1
     for (int eight = 0; eight < eights; eight += 2) {
@@ -431,13 +444,14 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 #pragma unroll
       for (int d = 1; d < 4; d *= 2)
         sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
-      most[h] = fmaxf(sum[h].m, lowest);
+      shift[h] = S::shift(sum[h].m, scale);
+      sum[h].m = S::scaled(sum[h].m, scale);
     }
   }
 
   // --- weights and values
 
-  __device__ __forceinline__ void addLeaf(const Queries &a, const int (&seen)[2], const float (&most)[2], int leaf,
+  __device__ __forceinline__ void addLeaf(const Queries &a, const int (&seen)[2], const float (&shift)[2], int leaf,
                                           Sums &sum) const {
     u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
     float z[2][2] = {}; // of keys 2t and 2t + 1
@@ -450,7 +464,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           u32 &both = weight[block + n][h];
-          both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
+          both = packBf16(S::weight(s[n][2 * h], shift[h], scale), S::weight(s[n][2 * h + 1], shift[h], scale));
           z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
           z[h][1] = __fadd_rn(z[h][1], bf16High(both));
         }

@@ -269,7 +269,7 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
       awaitWindow(shared.sync, windowAt(), windowNext >= W::count);
     __syncwarp(); // lanes poll one by one, and multiply together
   };
-  float even[eights][4] = {}, odd[eights][4] = {}; // the two chains of the sum tree
+  float sums[eights][4] = {}; // the chain of the sum tree
   await(true, true);
 #pragma unroll 1
   for (int left = steps; left > 0; --left) {
@@ -289,8 +289,14 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
 #pragma unroll
     for (int b = 0; b < step; ++b) {
       const Words4 &w = weights[b][0], &v = weights[b][1];
-      multiplyCores(even, w.x, v.x, w.y, v.y, activations + b * blockBytes, coreBytes);
-      multiplyCores(odd, w.z, v.z, w.w, v.w, activations + b * blockBytes + 2 * coreBytes, coreBytes);
+      const char *const first = activations + b * blockBytes, *const second = first + 2 * coreBytes;
+      if constexpr (Group == 2) { // packed as A
+        multiplyCores(sums, w.x, w.y, w.z, w.w, first, coreBytes);
+        multiplyCores(sums, v.x, v.y, v.z, v.w, second, coreBytes);
+      } else {
+        multiplyCores(sums, w.x, v.x, w.y, v.y, first, coreBytes);
+        multiplyCores(sums, w.z, v.z, w.w, v.w, second, coreBytes);
+      }
     }
     if constexpr (kAsyncMma)
       asyncMmaEnd();
@@ -316,24 +322,21 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
     home.window = windowNext;
   }
   __syncwarp();
-  const UnitSums<Group> sums = {home.sums, Steps, Share::strip()};
+  const UnitSums<Group> unit = {home.sums, Steps, Share::strip()};
   const bool add = home.part > 0;
-  if (!sums.base)
+  if (!unit.base)
     return;
   const int firstEight = Share::firstEight(Steps);
 #pragma unroll
   for (int eight = 0; eight < eights; ++eight) {
-    TileSums part;
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      part.v[e] = __fadd_rn(even[eight][e], odd[eight][e]);
+    TileSums part = {{sums[eight][0], sums[eight][1], sums[eight][2], sums[eight][3]}};
     if (add) {
-      const TileSums before = sums.load(firstEight + eight);
+      const TileSums before = unit.load(firstEight + eight);
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         part.v[e] = __fadd_rn(before.v[e], part.v[e]);
     }
-    sums.store(firstEight + eight, part);
+    unit.store(firstEight + eight, part);
   }
 }
 

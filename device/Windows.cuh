@@ -29,10 +29,7 @@ template <class C> struct Windows {
   static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< rows and row steps of a window, at most
   static_assert(steps == stepsOf(rows) && kMaxRows % rows == 0);
   __device__ static constexpr int sumBytes(int steps) { return unitSumBytes(kRowStep * steps); } ///< of a unit
-  /// Bytes of a block of 32 columns: [core 4][row][16 bytes]. A core has 8 columns: 8i + 2j and 8i + 2j + 1, for i from
-  /// 0 to 3. Of cores 0, 1, 2 and 3 j is 0, 2, 1 and 3. In an mma step these columns are k = 2i and 2i + 1 of the lower
-  /// half (cores 0 and 2) or the upper half (cores 1 and 3). The step belongs to the sum tree's chain of even pairs
-  /// (cores 0 and 1) or of odd pairs (cores 2 and 3).
+  /// Bytes of a block of 32 columns: [core 4][row][16 bytes]. A core has 8 columns: half of those of an mma step.
   __device__ static constexpr int blockBytes(int steps) { return windowBlockBytes(steps * kRowStep); }
   static constexpr int bytes = windowBytes(rows);
   __device__ static constexpr int fit(int steps) { // windows that fit, with any number of row steps up to `steps`
@@ -64,9 +61,8 @@ template <int Columns, class C> struct OperandImage {
 
   /// The word of columns col and col + 1. `col` is even.
   __device__ __forceinline__ u32 *at(int row, int col) const {
-    const int block = row / W::rows * blocks + col / 32, word = col % 8 / 2, core = word % 2 * 2 + word / 2;
-    return reinterpret_cast<u32 *>(base + (block * 4 + core) * (steps * kRowStep * 16) + row % W::rows * 16) +
-           col % 32 / 8;
+    const int core = (row / W::rows * blocks) * 4 + col / 8;
+    return reinterpret_cast<u32 *>(base + core * (steps * kRowStep * 16) + row % W::rows * 16) + col % 8 / 2;
   }
   __device__ __forceinline__ void storeWord(int row, int col, u32 word) const {
     if (Columns % 8 == 0 || col < Columns)
@@ -74,10 +70,14 @@ template <int Columns, class C> struct OperandImage {
   }
   __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
     const Words4 words = pack8(f);
-    storeWord(row, col, words.x);
-    storeWord(row, col + 2, words.y);
-    storeWord(row, col + 4, words.z);
-    storeWord(row, col + 6, words.w);
+    if constexpr (Columns % 8 == 0) {
+      *reinterpret_cast<Words4 *>(at(row, col)) = words;
+    } else {
+      storeWord(row, col, words.x);
+      storeWord(row, col + 2, words.y);
+      storeWord(row, col + 4, words.z);
+      storeWord(row, col + 6, words.w);
+    }
   }
   __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const {
     const float next = __shfl_xor_sync(lanesOfRow(), f.v[0], 1);

@@ -11,6 +11,7 @@
 // Not the host's <math.h>: these are all that the device code may call.
 extern "C" {
 float expf(float);
+float exp2f(float);
 float log1pf(float);
 float tanhf(float);
 float erff(float);

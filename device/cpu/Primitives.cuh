@@ -26,7 +26,7 @@ u32 packBf16(float low, float high) {
   return round(low) | round(high) << 16;
 }
 
-float expOfScore(float x) { return expf(x); }
+float exp2OfScore(float x) { return exp2f(x); }
 float quotient(float n, float d) { return n / d; }
 u32 lowHalves(u32 low, u32 high) { return (low & 0xffffu) | high << 16; }
 u32 highHalves(u32 low, u32 high) { return low >> 16 | (high & 0xffff0000u); }
@@ -77,6 +77,7 @@ void asyncMmaCommit() {}
 void asyncMmaWaitLast() {}
 void asyncMmaSettle(float (&)[8][4]) {}
 void asyncMmaSettle(float (&)[16][4]) {}
+constexpr bool kMatrixLoads = false; // that lanes meet costs more than the loads
 
 // --- plain loads: the compiler's instrumentation sees them ----------------------
 
@@ -107,6 +108,9 @@ u32 ctasAgain() { return gridDim.x; }
 u32 ctaAgain() { return blockIdx.x; }
 u32 loadShared(const void *p, int bytes) {
   return *reinterpret_cast<const u32 *>(static_cast<const char *>(p) + bytes);
+}
+Words2 loadShared2(const void *p, int bytes) {
+  return *reinterpret_cast<const Words2 *>(static_cast<const char *>(p) + bytes);
 }
 Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);

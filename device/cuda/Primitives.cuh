@@ -21,9 +21,9 @@ u32 packBf16(float low, float high) {
   return word;
 }
 
-float expOfScore(float x) {
+float exp2OfScore(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.44269504f)));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 // The steps of __fdiv_rn without its branch, so that several quotients go side by side: a large divisor is scaled down,
@@ -124,9 +124,22 @@ u32 loadShared(const void *p, int bytes) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");
   return w;
 }
+Words2 loadShared2(const void *p, int bytes) {
+  Words2 w;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "r"(sharedAddress(p) + bytes));
+  return w;
+}
 Words4 loadShared4(const void *p, int bytes) {
   Words4 w;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "r"(sharedAddress(p) + bytes));
+  return w;
+}
+constexpr bool kMatrixLoads = true;
+Words4 loadMatrices(const void *p, int bytes) {
+  Words4 w;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
                : "r"(sharedAddress(p) + bytes));
   return w;

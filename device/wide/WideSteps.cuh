@@ -65,7 +65,7 @@ struct Unit {
   int rows, weights; ///< numbers of the two tiles
 };
 
-/// How a product is dealt. All CTAs find the same.
+/// How a step is dealt. All CTAs find the same.
 struct Deal {
   int tileRows, rowTiles; ///< rows of a tile; tiles of rows
   bool shareWeights;
@@ -93,7 +93,7 @@ struct Deal {
   }
 };
 
-/// Where a warp stands in the table: at unit `next` of the product's. Nothing else stays in registers while it
+/// Where a warp stands in the table: at unit `next` of the step's. Nothing else stays in registers while it
 /// multiplies.
 struct Walk {
   int layer, step, next;

@@ -2,6 +2,7 @@
 #include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/RopeTable.h"
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <fmt/format.h>
@@ -393,13 +394,19 @@ void TensorModel::append(const Operation &op) {
   }
 }
 
-/// (m, z, o) over some keys.
+constexpr float log2e = 1.44269504f;
+constexpr float lowest = std::numeric_limits<float>::lowest(), nothing = -std::numeric_limits<float>::infinity();
+
+/// exp(x) as attention has it.
+static float expOfScore(float x) { return std::exp2(x * log2e); }
+
+/// (m, z, o) over some keys. m is scaled.
 struct SoftPart {
-  float m = -std::numeric_limits<float>::infinity(), z = 0;
+  float m = nothing, z = 0;
   std::vector<float> o;
 
   /// No key in it has a score above minus infinity.
-  bool empty() const { return m == -std::numeric_limits<float>::infinity() && z == 0; }
+  bool empty() const { return m == nothing && z == 0; }
   void take(const SoftPart &other) {
     if (o.empty() || empty()) {
       *this = other;
@@ -408,7 +415,7 @@ struct SoftPart {
     if (other.empty())
       return;
     const float larger = other.m > m ? other.m : m;
-    const float before = std::exp(m - larger), now = std::exp(other.m - larger);
+    const float before = expOfScore(m - larger), now = expOfScore(other.m - larger);
     z = z * before + other.z * now;
     for (size_t d = 0; d < o.size(); ++d)
       o[d] = o[d] * before + other.o[d] * now;
@@ -438,6 +445,17 @@ static SoftPart totalOf(const std::vector<SoftPart> &open) {
   return sum;
 }
 
+/// q * k: a step adds 16 dims, in this order.
+static float dotProduct(const float *query, const float *key, int64_t dim) {
+  constexpr std::array<int64_t, 16> order = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
+  float sum = 0;
+  for (int64_t step = 0; step < dim; step += 16)
+    for (const int64_t d : order)
+      if (step + d < dim)
+        sum += query[step + d] * key[step + d];
+  return sum;
+}
+
 Matrix TensorModel::attention(const Operation &op) {
   const Matrix &q = get(op.operands[0]);
   int64_t heads = op.get<attr::heads>(), kvHeads = op.get<attr::kv_heads>();
@@ -447,6 +465,9 @@ Matrix TensorModel::attention(const Operation &op) {
   const std::vector<int64_t> windows = op.get<attr::window>();
   const int64_t window = windows.empty() ? 0 : windows[windows.size() == 1 ? 0 : layer];
   const auto cap = static_cast<float>(op.get<attr::cap>());
+  // Scores are scaled only on the way to the exponent: unless the greatest would not be the greatest of those scaled.
+  const bool scalesLate = cap == 0 && scale > 0;
+  const float factor = scalesLate ? scale * log2e : log2e;
   Matrix out(q.rows, heads * dim);
   std::vector<float> query(dim), o(dim), ofLeaf(dim), s(round);
   std::vector<const float *> values(round);
@@ -461,37 +482,38 @@ Matrix TensorModel::attention(const Operation &op) {
       open.clear();
       for (int64_t first = from / round * round; first < row.visible; first += round) {
         const int64_t begin = std::max<int64_t>(0, from - first), count = std::min<int64_t>(round, row.visible - first);
-        float m = -std::numeric_limits<float>::infinity(), z = 0;
+        float m = nothing, z = 0;
         for (int64_t j = begin; j < count; ++j) {
           const int64_t place = paths[r].at(first + j);
           const int32_t page = pageOf(row, place);
           const int64_t offset = place % store->pageTokens;
           const float *key = store->key(page, layer, offset) + column;
           values[j] = store->value(page, layer, offset) + column;
-          float dot = 0;
-          for (int64_t d = 0; d < dim; ++d)
-            dot += query[d] * key[d];
-          s[j] = dot * scale;
+          s[j] = dotProduct(query.data(), key, dim);
+          if (!scalesLate)
+            s[j] *= scale;
           if (cap > 0)
             s[j] = std::tanh(s[j] / cap) * cap;
           m = s[j] > m ? s[j] : m;
         }
+        // Where no score is above minus infinity, the weights are 0, not NaN.
+        const float shift = std::max(m * factor, lowest);
         std::fill(o.begin(), o.end(), 0.0f);
         for (int64_t leaf = 0; leaf < 8; ++leaf) {
-          float sums[4] = {};
+          float sums[8] = {};
           std::fill(ofLeaf.begin(), ofLeaf.end(), 0.0f);
           for (int64_t eight = 8 * leaf; eight < count; eight += 64)
             for (int64_t j = std::max(eight, begin); j < std::min(eight + 8, count); ++j) {
-              const float p = roundToBf16(std::exp(s[j] - std::max(m, std::numeric_limits<float>::lowest())));
-              sums[j % 8 / 2] += p;
+              const float p = roundToBf16(std::exp2(std::fma(s[j], factor, -shift)));
+              sums[j % 8] += p;
               for (int64_t d = 0; d < dim; ++d)
                 ofLeaf[d] += p * values[j][d];
             }
-          z += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+          z += ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
           for (int64_t d = 0; d < dim; ++d)
             o[d] += ofLeaf[d];
         }
-        pushPart(open, first / round, {m, z, o});
+        pushPart(open, first / round, {scalesLate ? m * scale : m, z, o});
       }
       const SoftPart sum = totalOf(open);
       for (int64_t d = 0; d < dim; ++d)
