@@ -16,17 +16,16 @@
 // sums are added in ascending order of w. Neither the number of rows nor the plan changes it.
 //
 // Packed layout, in the order of consumption:
-//   [group][chunk][warp 8][block chunkBlocks][part group][lane][16 bytes] bf16
-// where a lane has columns 2t and 2t + 1, with t = lane%4, of each eight of the block's 32. Of groups of one tile that
-// is of weight row lane/4. Of groups of two a part is an mma step, and the lane's 16 bytes are what it brings there as
-// A: of the step's first eight, of weight row lane/4 of the one tile and of the other, then the same of its second.
+//   [group][chunk][warp 8][tile group][block chunkBlocks][row 8][64 bytes] bf16
+// where a row's four pieces of 16 bytes stand at piece ^ (row / 2 % 4): then lanes that read a piece of eight rows meet
+// in no bank, and `wgmma` reads eights of rows where they lie.
 //
-// So of groups of two tiles the weights are the operand A, of groups of one the activations. Of up to eight rows of
-// these, only rows 0 to 7 of A's 16 count.
+// Of groups of two tiles the weights are the operand A, of groups of one the activations. Of up to eight rows of these,
+// only rows 0 to 7 of A's 16 count.
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Primitives.cuh"
+#include "megalith/Values.cuh"
 
 namespace megalith::device {
 
@@ -34,6 +33,30 @@ template <class M> __device__ constexpr int chunkBytes() { return (int)shape::ch
 template <class M> __device__ constexpr int chunksPerGroup() { return M::blocks / M::chunkBlocks; }
 template <class M> __device__ constexpr long long matrixBytes() {
   return shape::matrixBytes(M::groups, M::blocks, M::group);
+}
+
+/// What a lane brings of four eights of columns to mma steps: word t of eight number j of row g. at(i, j): where eight
+/// number j of row i stands, `bytes` before. The whole warp calls it.
+template <class At> __device__ __forceinline__ Words4 loadEights(At at, int bytes = 0) {
+  const int lane = laneId();
+  if constexpr (kMatrixLoads) {
+    return loadMatrices(at(lane & 7, lane >> 3), bytes);
+  } else {
+    const auto word = [&](int j) { return loadShared(at(lane >> 2, j), bytes + (lane & 3) * 4); };
+    return {word(0), word(1), word(2), word(3)};
+  }
+}
+/// The same of block `block` of a warp's part of a chunk. Of groups of two tiles what a lane brings to mma step `step`
+/// as A: of the step's first eight, of weight row lane/4 of the one tile and of the other, then the same of its second.
+/// Of groups of one tile, the block's four eights.
+template <int Group, int ChunkBlocks>
+__device__ __forceinline__ Words4 loadWeights(const char *part, int block, int step) {
+  return loadEights(
+      [&](int i, int j) {
+        const int tile = Group == 2 ? j % 2 : 0, eight = Group == 2 ? 2 * step + j / 2 : j;
+        return part + tile * (ChunkBlocks * kWarpBlockBytes) + i * 64 + (eight ^ (i >> 1)) * 16;
+      },
+      block * kWarpBlockBytes);
 }
 
 /// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from the

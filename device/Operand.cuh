@@ -122,9 +122,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
 
   /// A warp's part of the next chunk.
-  __device__ __forceinline__ const Words4 *chunk() {
-    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) +
-           laneId();
+  __device__ __forceinline__ const char *chunk() {
+    return consumer.acquire() + warpId() * (M::chunkBlocks * M::group * kWarpBlockBytes);
   }
   /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under way together.
   __device__ __forceinline__ void take(int group) {
@@ -134,12 +133,12 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         break;
 #pragma unroll
       for (int c = 0; c < chunksTaken; ++c) {
-        const Words4 *weights = chunk();
+        const char *weights = chunk();
 #pragma unroll
         for (int b = 0; b < M::chunkBlocks; ++b)
 #pragma unroll
           for (int n = 0; n < M::group; ++n)
-            taken[g][c * M::chunkBlocks + b][n] = loadShared4(weights, (b * M::group + n) * 512);
+            taken[g][c * M::chunkBlocks + b][n] = loadWeights<M::group, M::chunkBlocks>(weights, b, n);
       }
       consumer.template release<chunksTaken>();
     }

@@ -63,22 +63,19 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
   const long long words = matrixBytes<M>() / 16;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < words;
        i += (long long)gridDim.x * blockDim.x) {
-    const int lane = (int)(i & 31);
+    const int piece = (int)(i & 3), row = (int)(i >> 2 & 7);
     long long rest = i >> 5;
-    const int part = (int)(rest % M::group); // a step of two tiles, or both steps of the one
-    rest /= M::group;
     const int block = (int)(rest % M::chunkBlocks);
     rest /= M::chunkBlocks;
+    const int tile = (int)(rest % M::group);
+    rest /= M::group;
     const int warp = (int)(rest % kConsumerWarps);
     rest /= kConsumerWarps;
     const int chunk = (int)(rest % chunksPerGroup<M>());
     const int g = (int)(rest / chunksPerGroup<M>());
-    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + part * 16 + (lane & 3) * 2;
-    RawRow rows[M::group];
-#pragma unroll
-    for (int n = 0; n < M::group; ++n)
-      rows[n] = rowOf((g * M::group + n) * 8 + (lane >> 2));
-    const auto pair = [&](int j) { return RawPair(rows[j % M::group], column + j / M::group * 8, M::k); };
+    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + (piece ^ row >> 1) * 8;
+    const RawRow raw = rowOf((g * M::group + tile) * 8 + row);
+    const auto pair = [&](int j) { return RawPair(raw, column + 2 * j, M::k); };
     bool whole = true;
 #pragma unroll
     for (int j = 0; j < 4; ++j)

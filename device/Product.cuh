@@ -8,18 +8,6 @@
 
 namespace megalith::device {
 
-/// What a lane brings of four eights of columns to mma steps: word t of eight number j of row g. at(i, j): where eight
-/// number j of row i stands. The whole warp calls it.
-template <class At> __device__ __forceinline__ Words4 loadEights(At at) {
-  const int lane = laneId();
-  if constexpr (kMatrixLoads) {
-    return loadMatrices(at(lane & 7, lane >> 3), 0);
-  } else {
-    const auto word = [&](int j) { return loadShared(at(lane >> 2, j), (lane & 3) * 4); };
-    return {word(0), word(1), word(2), word(3)};
-  }
-}
-
 /// The epilogue takes a RowOfWarp: all lanes of a warp call it together.
 template <class Epilogue, class Beside>
 constexpr bool kByWarps = !requires(Epilogue epilogue, Beside beside) { epilogue(0, 0, 0, 0.0f, 0.0f, beside); };

@@ -257,7 +257,7 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   typename C::Ring ring{shared.ring, &shared.sync, home.stage, home.state};
   int windowNext = home.window; // goes around twice: each window comes with both parities
   const auto windowAt = [&] { return windowNext - (windowNext < W::count ? 0 : W::count); };
-  const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * (ChunkBlocks * Group * 512) + lane * 16;
+  const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * (ChunkBlocks * Group * kWarpBlockBytes);
   const char *const windows =
       reinterpret_cast<const char *>(shared.scratch) + W::sumBytes(Steps) + Share::firstEight(Steps) * 128;
   const auto await = [&](bool chunk, bool activations) {
@@ -275,7 +275,7 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   for (int left = steps; left > 0; --left) {
     const int i = steps - left;
     const char *const piece =
-        pieces + ring.stage * C::Ring::stageBytes + (ofChunk > 1 ? i % ofChunk * (step * Group * 512) : 0);
+        pieces + ring.stage * C::Ring::stageBytes + (ofChunk > 1 ? i % ofChunk * (step * kWarpBlockBytes) : 0);
     const char *const activations =
         windows + windowAt() * W::bytes + (ofWindow > 1 ? i % ofWindow * (step * blockBytes) : 0);
     Words4 weights[step][2];
@@ -283,7 +283,8 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
     for (int b = 0; b < step; ++b)
 #pragma unroll
       for (int n = 0; n < 2; ++n)
-        weights[b][n] = loadShared4(piece, Group == 2 ? (b * 2 + n) * 512 : (n * ChunkBlocks + b) * 512);
+        weights[b][n] =
+            loadWeights<Group, ChunkBlocks>(piece + (Group == 1 ? n * (ChunkBlocks * kWarpBlockBytes) : 0), b, n);
     if constexpr (kAsyncMma)
       asyncMmaBegin();
 #pragma unroll

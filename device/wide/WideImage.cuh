@@ -5,8 +5,7 @@
 //
 //   [128 rows][block of 32 columns][row][64 bytes, 16-byte pieces at piece ^ (row / 2 % 4)]
 //
-// Packed weights have to have the same swizzle: [group][chunk][eighth][tile][block][row 8][64 bytes] in place of what
-// Matrices.cuh says.
+// Packed weights have the same swizzle (Matrices.cuh).
 //===----------------------------------------------------------------------===//
 #pragma once
 
