@@ -88,18 +88,24 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1
                                                                                          : kChunksTaken / chunksTaken;
+  /// Of several rows a chunk is taken while the one before it is multiplied, where a group has an even number of
+  /// chunks.
+  static constexpr bool ahead = Rows > kOneRow &&chunksPerGroup<M>() % 2 == 0 && C::operandBytes(Rows) >=
+                                                                                     2 * blocksTaken *Rows *
+                                                                                         64 * kConsumerWarps;
+  static constexpr int blocksOfStep = ahead ? 2 * blocksTaken : blocksTaken;
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
   /// Blocks of 32 columns that fit into shared memory at a time.
   const int fit = Rows == kOneRow ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
   static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
-  const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
+  const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksOfStep * blocksOfStep);
   const bool resident = alwaysFits || window == M::blocks;
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< results of reduce(), of a single row
 
   /// A lane's share of the chunks that have been taken.
-  Words4 taken[groupsTaken][blocksTaken][M::group] = {};
+  Words4 taken[ahead ? 2 : groupsTaken][blocksTaken][M::group] = {};
 
   /// The sums of `atOnce` groups are added over the warps together: as many as their rows leave room for. A thread then
   /// gets one item: a tile of these groups (`itemTile`), a row (`itemRow`) and a pair of columns. Its row is always the
@@ -124,6 +130,16 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// A warp's part of the next chunk.
   __device__ __forceinline__ const char *chunk() {
     return consumer.acquire() + warpId() * (M::chunkBlocks * M::group * kWarpBlockBytes);
+  }
+  /// Takes the next chunk out of the ring, as number `Place` of those taken.
+  template <int Place> __device__ __forceinline__ void takeOne() {
+    const Words4 *weights = chunk();
+#pragma unroll
+    for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+      for (int n = 0; n < M::group; ++n)
+        taken[Place][b][n] = loadShared4(weights, (b * M::group + n) * 512);
+    consumer.template release<1>();
   }
   /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under way together.
   __device__ __forceinline__ void take(int group) {

@@ -34,6 +34,8 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   static_assert(Rows <= kTileRows, "see WideProduct.cuh");
   constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
   constexpr int groupsTaken = Operand<M, Rows, C, Source, AsideOf, Early>::groupsTaken;
+  constexpr int blocksTaken = Operand<M, Rows, C, Source, AsideOf, Early>::blocksTaken;
+  constexpr bool ahead = Operand<M, Rows, C, Source, AsideOf, Early>::ahead;
   static_assert(kGroupsAtOnce % groupsTaken == 0);
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
@@ -108,11 +110,10 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                 operand.finishStaged(first, count, finish);
             staged = finished = operand.resident;
           }
-#pragma unroll 1
-          for (int block = 0; block < count; block += operand.blocksTaken) {
+          const auto multiply = [&](const Words4(&chunk)[blocksTaken][M::group], int block) {
 #pragma unroll
-            for (int b = 0; b < operand.blocksTaken; ++b) {
-              const Words4(&weights)[M::group] = operand.taken[g][b];
+            for (int b = 0; b < blocksTaken; ++b) {
+              const Words4(&weights)[M::group] = chunk[b];
               if constexpr (weightsAreA) {
 #pragma unroll
                 for (int half = 0; half < (operand.halfTile ? 1 : 2); ++half) {
@@ -133,8 +134,23 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                 mma(acc[0], second.x, second.y, second.z, second.w, weights[0].z, weights[0].w);
               }
             }
-            if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
-              operand.take(group + 1);
+          };
+          if constexpr (ahead) {
+#pragma unroll 1
+            for (int block = 0; block < count; block += 2 * blocksTaken) {
+              operand.template takeOne<1>();
+              multiply(operand.taken[0], block);
+              if (!last || first + block + 2 * blocksTaken < M::blocks)
+                operand.template takeOne<0>();
+              multiply(operand.taken[1], block + blocksTaken);
+            }
+          } else {
+#pragma unroll 1
+            for (int block = 0; block < count; block += blocksTaken) {
+              multiply(operand.taken[g], block);
+              if (g + 1 == groupsTaken && (!last || first + block + blocksTaken < M::blocks))
+                operand.take(group + 1);
+            }
           }
         }
         handIn(sums, acc, (group - i) * M::group);
