@@ -133,12 +133,12 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// Takes the next chunk out of the ring, as number `Place` of those taken.
   template <int Place> __device__ __forceinline__ void takeOne() {
-    const Words4 *weights = chunk();
+    const char *weights = chunk();
 #pragma unroll
     for (int b = 0; b < M::chunkBlocks; ++b)
 #pragma unroll
       for (int n = 0; n < M::group; ++n)
-        taken[Place][b][n] = loadShared4(weights, (b * M::group + n) * 512);
+        taken[Place][b][n] = loadWeights<M::group, M::chunkBlocks>(weights, b, n);
     consumer.template release<1>();
   }
   /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under way together.
