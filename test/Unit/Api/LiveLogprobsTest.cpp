@@ -185,7 +185,7 @@ TEST(Live, PiecesOfAPassTellTheSameOfPrompts) {
   const std::vector<OfPrompt> prompts = {{2, 100, 0, 1}, {1, 40, 0, -1}};
   std::vector<Heard> heard;
   for (const char *rows : {"16", "200"})
-    heard.push_back(hearPrompts(narrow("token_tree_lookup.yaml", Device::Cpu, rows), prompts, 200));
+    heard.push_back(hearPrompts(narrow("token_tree_lookup.yaml", Device::Cpu, rows), prompts, 400));
   for (size_t i = 0; i < prompts.size(); ++i) {
     SCOPED_TRACE(i);
     const Heard::One &is = heard[1].of.at(i), &should = heard[0].of.at(i);
