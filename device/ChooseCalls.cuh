@@ -130,9 +130,9 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
 template <class Control, class Pool> __device__ void openPiece(Control &c, Pool &) {
   auto &pass = passOf<typename Control::Config>(*c.pass);
   const abi::LaunchParams &p = c.params();
-  const int done = c.unreadDone, first = int(c.rowsDone) + done;
-  c.from = done;
-  c.to = c.unreadDone = min(done + kMaxRows, c.unread);
+  c.from = c.to;
+  c.to = min(c.from + kMaxRows, c.unread);
+  const int first = int(c.rowsDone) + c.from;
   if (c.from == c.to) {
     openPass(pass, p, c.readLeft, c.flags, c.tick, first);
     c.readLeft = 0;
@@ -147,7 +147,7 @@ template <class Control, class Pool> __device__ void openPiece(Control &c, Pool 
 /// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
 /// calls that are read. One thread.
 template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
-  c.unread = c.unreadDone = c.readLeft = 0;
+  c.unread = c.to = c.readLeft = 0;
 #pragma unroll 1
   for (int s = 0; s < Control::Config::slots; ++s) {
     if (c.taken[s] < 0)

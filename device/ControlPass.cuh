@@ -174,13 +174,6 @@ __device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row
   openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
 }
 
-/// Rows of this pass in front of those that are read, where it runs in pieces.
-template <class Control> __device__ __forceinline__ int unreadRows(const Control &c) {
-  if constexpr (Control::pieces)
-    return c.unread;
-  return 0;
-}
-
 /// Rows of a slot's call that stand in the piece of the pass that runs now; and which number row 0 of the call has, or
 /// would have.
 struct RowsOfPiece {
@@ -229,7 +222,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
                        : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
-                           ? c.logitsLine(pool, s, row, c.rowsDone + unreadRows(c) + begin + i)
+                           ? c.logitsLine(pool, s, row, c.rowsDone + rowsBefore(c) + begin + i)
                            : -1;
       const int page = pool.pageAt(s, place / Pool::pageTokens, top);
       if constexpr (Pool::trees)
@@ -268,7 +261,7 @@ template <class Control> __device__ __forceinline__ void tellRowQueries(Control 
 /// Of a pass that runs in pieces: whether it has more of them. Then the next one is open. All consumers.
 template <class Control> __device__ bool nextPiece(Control &c) {
   consumerSync();
-  const bool more = c.unread > 0 && (c.unreadDone < c.unread || c.readLeft > 0);
+  const bool more = c.unread > 0 && (c.to < c.unread || c.readLeft > 0);
   if (!more)
     return false;
   if (c.params().trace && warpId() == 0)

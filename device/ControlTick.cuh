@@ -331,7 +331,7 @@ template <class Control> __device__ __forceinline__ int tracedWords(Control &c, 
   return words;
 }
 
-/// Rows of the pass in front of its last piece, or of the one that has run.
+/// Rows of the pass in front of the piece that runs, or has run.
 template <class Control> __device__ __forceinline__ int rowsBefore(const Control &c) {
   if constexpr (Control::pieces)
     if (c.unread > 0)

@@ -264,8 +264,7 @@ template <int Slots> struct PlainCalls {
 /// Where passes may have more than kMaxRows rows. Such a pass runs in pieces: first the rows of calls that are not
 /// read, then the others.
 template <int Slots> struct PassPieces {
-  int unread, unreadDone; ///< rows of calls that are not read, of a pass that runs in pieces; those of them whose piece
-                          ///< was opened. Of another pass 0
+  int unread;             ///< rows of calls that are not read, of a pass that runs in pieces; of another pass 0
   int readLeft;           ///< rows of the piece that is to follow these; 0: none
   unsigned flags;         ///< of the last piece
   int from, to;           ///< unread rows of this piece

@@ -183,7 +183,7 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
   if (call.chunk)
     most = std::min({most, call.chunk, ctx.rowsPerPass()});
   if (most >= Unbounded) {
-    diags.report(Diag::CallUnbounded, e.loc,
+    diags.report(Diag::CallUnbounded, e.loc, limits::capacity,
                  call.keepNone ? "add `chunk=` or cut the tokens with a slice"
                                : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
     noteBound(ctx, *fed);

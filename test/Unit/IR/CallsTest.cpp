@@ -50,7 +50,7 @@ std::string whyNoPromptRows(const std::string &calls) {
   const uint32_t file = files.add("test.ir", fmt::format(R"(
 module @m {{after = "lower", fault = "F"}} {{
   file {{index = 0, path = "p.yaml"}}
-  param @rows_per_pass {{value = 64}}
+  param @rows_per_pass {{value = 256}}
   field @draft {{capacity = 4, type = "token"}}
   stage @s {{on = "A"}} {{
     %tokens = tokens : token<>
@@ -78,7 +78,7 @@ module @m {{after = "lower", fault = "F"}} {{
 
 TEST(Calls, ThatFeedAPromptStayAndBeginBeforeItsLastToken) {
   const auto call = [](const std::string &model, const std::string &fed, const std::string &kv, int site) {
-    return fmt::format("call @{}(%{}) {{kv = \"{}\", site = {}}} @0:{}:3\n", model, fed, kv, site, 7 + site);
+    return fmt::format("call @{}(%{}) {{chunk = 8, kv = \"{}\", site = {}}} @0:{}:3\n", model, fed, kv, site, 7 + site);
   };
   for (const char *fed : {"slice", "earlier", "draft"}) // a draft may be what stands before the last token
     EXPECT_EQ(whyNoPromptRows(call("target", "slice", "draft", 0) + call("target", fed, "commit", 1)), "") << fed;
@@ -88,6 +88,12 @@ TEST(Calls, ThatFeedAPromptStayAndBeginBeforeItsLastToken) {
               "it feeds prompts to `target` by calls with `kv=draft` (p.yaml:8)");
     EXPECT_EQ(whyNoPromptRows(commits + call("small", "slice", "commit", 1)), "it feeds `target` no prompt");
   }
+}
+
+TEST(Calls, OfMoreRowsThanAreReadTellNothingOfAPrompt) {
+  EXPECT_EQ(whyNoPromptRows("call @target(%slice) {kv = \"commit\", site = 0} @0:7:3\n"),
+            "it feeds `target` more than 128 rows at once (p.yaml:7); `chunk=` cuts them");
+  EXPECT_EQ(whyNoPromptRows("call @target(%slice) {kv = \"commit\", most = 128, site = 0} @0:7:3\n"), "");
 }
 
 } // namespace

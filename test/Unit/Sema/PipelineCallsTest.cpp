@@ -146,14 +146,14 @@ TEST(PipelineCalls, CallUnbounded) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:36:9: error: the number of rows of this call has no upper bound; add `chunk=` or cut the tokens with a slice [call-unbounded]
+      R"(p.yaml:36:9: error: the number of rows of this call has no upper bound of 1024 or less; add `chunk=` or cut the tokens with a slice [call-unbounded]
    36 |       - target(tokens[kv.target.len:-1], keep=none)
       |         ^~~~~~
 )");
   c = check({{"argmax(target([last] + draft, kv=draft))", "argmax(target(tokens[kv.target.len:], kv=draft))"}});
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:42:22: error: the number of rows of this call has no upper bound; cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are [call-unbounded]
+      R"(p.yaml:42:22: error: the number of rows of this call has no upper bound of 1024 or less; cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are [call-unbounded]
    42 |       - best: argmax(target(tokens[kv.target.len:], kv=draft))
       |                      ^~~~~~
 )");
