@@ -193,17 +193,17 @@ void asyncMmaEnd() {
 #endif
 }
 // Operands of an asm: sums, from eight number `i` of columns on.
-#define MEGALITH_SUMS_1(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define MEGALITH_SUMS_2(c, i) MEGALITH_SUMS_1(c, i), MEGALITH_SUMS_1(c, i + 1)
-#define MEGALITH_SUMS_4(c, i) MEGALITH_SUMS_2(c, i), MEGALITH_SUMS_2(c, i + 2)
-#define MEGALITH_SUMS_8(c, i) MEGALITH_SUMS_4(c, i), MEGALITH_SUMS_4(c, i + 4)
-#define MEGALITH_SUMS_16(c, i) MEGALITH_SUMS_8(c, i), MEGALITH_SUMS_8(c, i + 8)
+#define MEGALITH_SUMS1(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define MEGALITH_SUMS2(c, i) MEGALITH_SUMS1(c, i), MEGALITH_SUMS1(c, i + 1)
+#define MEGALITH_SUMS4(c, i) MEGALITH_SUMS2(c, i), MEGALITH_SUMS2(c, i + 2)
+#define MEGALITH_SUMS8(c, i) MEGALITH_SUMS4(c, i), MEGALITH_SUMS4(c, i + 4)
+#define MEGALITH_SUMS16(c, i) MEGALITH_SUMS8(c, i), MEGALITH_SUMS8(c, i + 8)
 void asyncMma(float (&c)[2][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
 #if MEGALITH_ASYNC_MMA
   asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
                "%0, %1, %2, %3, %4, %5, %6, %7}, "
                "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
-               : MEGALITH_SUMS_2(c, 0)
+               : MEGALITH_SUMS2(c, 0)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
                : "memory");
 #endif
@@ -213,7 +213,7 @@ void asyncMma(float (&c)[4][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, i
   asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
                "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-               : MEGALITH_SUMS_4(c, 0)
+               : MEGALITH_SUMS4(c, 0)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
                : "memory");
 #endif
@@ -224,7 +224,7 @@ void asyncMma(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, i
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
                "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-               : MEGALITH_SUMS_8(c, 0)
+               : MEGALITH_SUMS8(c, 0)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
                : "memory");
 #endif
@@ -237,7 +237,7 @@ void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, 
                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
                "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-               : MEGALITH_SUMS_16(c, 0)
+               : MEGALITH_SUMS16(c, 0)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
                : "memory");
 #endif
@@ -254,7 +254,7 @@ void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) {
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
       "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
       "%32, %33, add, 1, 1, 0, 0; }"
-      : MEGALITH_SUMS_8(c, 0)
+      : MEGALITH_SUMS8(c, 0)
       : "l"(a), "l"(b), "r"((u32)add));
 #endif
 }
@@ -266,7 +266,7 @@ void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) {
                "%31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, "
                "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
                "%64, %65, add, 1, 1, 0, 0; }"
-               : MEGALITH_SUMS_16(c, 0)
+               : MEGALITH_SUMS16(c, 0)
                : "l"(a), "l"(b), "r"((u32)add));
 #endif
 }
@@ -486,9 +486,9 @@ void noteStop() {}
 
 } // namespace megalith::device
 
-#undef MEGALITH_SUMS_1
-#undef MEGALITH_SUMS_2
-#undef MEGALITH_SUMS_4
-#undef MEGALITH_SUMS_8
-#undef MEGALITH_SUMS_16
+#undef MEGALITH_SUMS1
+#undef MEGALITH_SUMS2
+#undef MEGALITH_SUMS4
+#undef MEGALITH_SUMS8
+#undef MEGALITH_SUMS16
 #undef MEGALITH_ASYNC_MMA // the emitted source sees no macro without a first `_`
