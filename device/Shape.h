@@ -149,6 +149,25 @@ MEGALITH_SHAPE long long imageBytes(long long columns) {
   return paddedColumns(columns) * 2 * kMaxRows * (columns % kColumnsOfWarps ? 2 : 1);
 }
 
+// --- passes of more than kMaxRows rows (device/wide) ----------------------------
+
+/// Rows of a tile of such a pass; and rows for which one counter counts.
+constexpr int kWideTile = 128, kWideCountedRows = 64;
+/// The ring's stages, and bytes of one: 64 columns of 128 weight rows and of a tile of the pass.
+constexpr int kWideStages = 6, kWideStageBytes = 2 * kWideTile * 2 * kBlockColumns * 2;
+/// Bytes of a consumer warp's sums that are turned, as two planes of 32 rows (WideTile.cuh), and of two words of each
+/// row of a tile.
+constexpr int kWideTurnRowBytes = 16, kWideTurnPlaneBytes = 32 * kWideTurnRowBytes + 64;
+constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes + 2 * kWideTile * 4;
+/// Bytes of its shared memory, where that may begin, and bytes of words that its roles keep between such passes.
+constexpr int kWideAlignment = 1024, kWideWordsBytes = 384;
+constexpr int kWideBytes = kConsumerWarps * kWideTurnBytes + kWideStages * kWideStageBytes;
+static_assert(kConsumerWarps * kWideTurnBytes % kWideAlignment == 0);
+/// Bytes of an operand's image of so many rows.
+MEGALITH_SHAPE long long wideImageBytes(long long columns, long long rows) {
+  return roundUp(rows, kWideTile) * paddedColumns(columns) * 2;
+}
+
 // --- attention (AttentionPlan.cuh) ----------------------------------------------
 
 /// A round has 256 positions. A block has 64: eight of each warp.

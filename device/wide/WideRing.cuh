@@ -18,13 +18,13 @@ namespace megalith::device::wide {
 /// Where the weights and the rows stand in a stage, and bytes of a stage.
 constexpr int kStageColumns = 2 * kBlockColumns;
 constexpr int kWeightBytes = kTile * kStageColumns * 2, kStageBytes = 2 * kWeightBytes;
-constexpr int kStages = 6;
+constexpr int kStages = kWideStages;
+static_assert(kStageBytes == kWideStageBytes);
 /// Warps that bring weights.
 constexpr int kWeightWarps = 2;
 /// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh), and two words of
 /// each row of a tile.
-constexpr int kTurnRowBytes = 16, kTurnPlaneBytes = 32 * kTurnRowBytes + 64;
-constexpr int kTurnBytes = 2 * kTurnPlaneBytes + 2 * kTile * 4;
+constexpr int kTurnRowBytes = kWideTurnRowBytes, kTurnPlaneBytes = kWideTurnPlaneBytes, kTurnBytes = kWideTurnBytes;
 
 /// A place in the ring, of a role between two passes.
 struct Place {
@@ -45,6 +45,34 @@ struct Pass {
   Range all, now; ///< what the producers do; what the consumers' next call does
   u32 *done;      ///< for each block of kCountedRows rows: tiles that have been written in this pass
 };
+
+/// What roles keep from one wide pass to the next one, and what tells them a pass.
+struct Words {
+  Sync sync;
+  Pass pass;
+};
+static_assert(sizeof(Words) <= kWideWordsBytes);
+/// Shared memory of a wide pass alone. It begins at a multiple of kWideAlignment bytes.
+struct Memory {
+  char turns[kConsumerWarps * kTurnBytes];
+  char stages[kStages * kStageBytes];
+};
+static_assert(sizeof(Memory) == kWideBytes);
+/// Both.
+struct Shared {
+  Sync &sync;
+  Pass &pass;
+  char *turns, *stages;
+};
+
+/// Bytes up to the end of such memory, where what it may take begins after `begin` bytes.
+__device__ constexpr long long endFrom(long long begin) { return roundUp(begin, kWideAlignment) + kWideBytes; }
+/// That of a CTA's `shared`, from `first` on.
+__device__ __forceinline__ Shared sharedFrom(void *shared, void *first, Words &words) {
+  char *const base = static_cast<char *>(shared);
+  auto &memory = *reinterpret_cast<Memory *>(base + roundUp(static_cast<char *>(first) - base, kWideAlignment));
+  return {words.sync, words.pass, memory.turns, memory.stages};
+}
 
 /// One thread. A barrier of the CTA follows.
 inline __device__ void startSync(Sync &sync) {

@@ -1,11 +1,11 @@
 //===- WideRoles.cuh - what the warps of a CTA do in a wide pass ----------===//
 //
-// All lanes of a role's warps call its function: producers once a pass, consumers once for each range of steps. What
+// All lanes of a role's warps call its function, once for each range of steps. What
 // reads a counter in memory, and so waits, is no product's: see takeRange.
 //
 //   W::shared()        shared memory: stages, turns (kTurnBytes of each consumer warp), sync, pass
 //   W::steps(), W::rows()   see eachUnit
-//   W::operand(i)      an image of an operand
+//   W::operand(i, layer)   an image of an operand
 //   W::stream()        packed weights
 //   W::await(counter, least)   waits until a counter is at least `least`, or the kernel stops
 //   W::row(number, layer, row)        work number `number` on a row, by a warp
@@ -41,7 +41,7 @@ template <class W> __device__ __forceinline__ Range takeRange() {
 
 /// Warps 0 to 7: steps that are work on rows. Not with products in one function: no wait may stand between these.
 template <class W> __device__ __forceinline__ void workOnRows() {
-  auto &shared = W::shared();
+  auto &&shared = W::shared();
   eachUnit<W>(shared.pass.all, takeRange<W>(), [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     const int row = now.unit.rows * kConsumerWarps + warpId();
@@ -58,7 +58,7 @@ template <class W> __device__ __forceinline__ void workOnRows() {
 
 /// Warps 0 to 7: steps that are products.
 template <class W> __device__ __forceinline__ void multiply() {
-  auto &shared = W::shared();
+  auto &&shared = W::shared();
   const Range range = takeRange<W>();
   Ring ring(shared.stages, shared.sync, warpId());
   eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
@@ -71,11 +71,11 @@ template <class W> __device__ __forceinline__ void multiply() {
 }
 
 /// Two warps: the packed weights. Each brings the weights of half a tile's rows, group by group.
-template <class W> __device__ __forceinline__ void bringWeights(int part) {
-  auto &shared = W::shared();
+template <class W> __device__ __forceinline__ void bringWeights(Range range, int part) {
+  auto &&shared = W::shared();
   Ring ring(shared.stages, shared.sync, kConsumerWarps + part);
   fenceAsyncShared();
-  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     const Step &step = now.step;
     if (step.rowwise)
@@ -116,11 +116,11 @@ template <class W> __device__ __forceinline__ void bringWeights(int part) {
 }
 
 /// One warp: the rows of the pass.
-template <class W> __device__ __forceinline__ void bringRows() {
-  auto &shared = W::shared();
+template <class W> __device__ __forceinline__ void bringRows(Range range) {
+  auto &&shared = W::shared();
   Ring ring(shared.stages, shared.sync, kConsumerWarps + kWeightWarps);
   fenceAsyncShared();
-  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     if (now.step.rowwise)
       return;
@@ -132,7 +132,7 @@ template <class W> __device__ __forceinline__ void bringRows() {
       W::await(shared.pass.done + row / kCountedRows, least);
     __syncwarp();
     fenceAsync(); // others wrote them as plain stores
-    const Operand operand = W::operand(now.step.operand);
+    const Operand operand = W::operand(now.step.operand, walk.layer);
     const char *from =
         operand.image + (long long)(firstRow / kTile) * operand.blocks * kTileBlockBytes + firstRow % kTile * kRowBytes;
 #pragma unroll 1
@@ -156,10 +156,10 @@ template <class W> __device__ __forceinline__ void bringRows() {
 }
 
 /// One warp: tells what has been written.
-template <class W> __device__ __forceinline__ void signal() {
-  auto &shared = W::shared();
+template <class W> __device__ __forceinline__ void signal(Range range) {
+  auto &&shared = W::shared();
   u32 expected = shared.sync.told;
-  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     expected += kConsumerWarps;
     while ((int)(loadFlag(&shared.sync.written) - expected) < 0) {

@@ -90,7 +90,7 @@ struct Wide {
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
-  __device__ static wide::Operand operand(int number) {
+  __device__ static wide::Operand operand(int number, int) {
     const Params &p = sharedOfCta().params;
     return number == 0 ? wide::Operand{p.n, 16} : wide::Operand{p.h, H / 32};
   }
@@ -132,11 +132,11 @@ extern "C" __global__ void run(const Params p) {
       wide::multiply<Wide>();
     }
   } else if (warp < kConsumerWarps + wide::kWeightWarps) {
-    wide::bringWeights<Wide>(warp - kConsumerWarps);
+    wide::bringWeights<Wide>({0, 1, 0, 3}, warp - kConsumerWarps);
   } else if (warp == kConsumerWarps + wide::kWeightWarps) {
-    wide::bringRows<Wide>();
+    wide::bringRows<Wide>({0, 1, 0, 3});
   } else {
-    wide::signal<Wide>();
+    wide::signal<Wide>({0, 1, 0, 3});
   }
 }
 )";

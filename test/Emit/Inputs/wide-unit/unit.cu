@@ -174,7 +174,7 @@ struct Wide {
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
   __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
-  __device__ __forceinline__ static wide::Operand operand(int number) {
+  __device__ __forceinline__ static wide::Operand operand(int number, int) {
     const TestParams &p = sharedOfCta().params;
     return number == 0 ? wide::Operand{p.n, 64} : number == 1 ? wide::Operand{p.q, 64} : wide::Operand{p.h, 256};
   }
@@ -243,8 +243,8 @@ extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined(
 extern "C" {
 __device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
-__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(part); }
-__device__ void megalith_wide_rows() { wide::bringRows<Wide>(); }
-__device__ void megalith_wide_signal() { wide::signal<Wide>(); }
+__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(Wide::shared().pass.all, part); }
+__device__ void megalith_wide_rows() { wide::bringRows<Wide>(Wide::shared().pass.all); }
+__device__ void megalith_wide_signal() { wide::signal<Wide>(Wide::shared().pass.all); }
 }
 #endif
