@@ -47,10 +47,21 @@ void TensorEmitter::emitRowWork(const plan::Phase &phase, const std::string &nam
   w.comment(fmt::format("{}{}: a row, by a warp.", phase.name, phase.op ? place(phase.op->loc) : ""));
   auto fn = w.scope(fmt::format("__device__ __forceinline__ void {}(int layer, int row)", name), name);
   w.line("const abi::LaunchParams &p = Cta::params();");
-  w.line("const wide::PassOfRuns<Cta> pass;");
   w.line("const Buffers b{p.flagged};");
-  if (phase.op)
-    declareRopes(*phase.op);
+  Slice slice; // what is made of the row
+  if (phase.op) {
+    Group group(module, planned, names, phase.op->region());
+    if (phase.kind == plan::Phase::Operand)
+      slice = group.slice(operandOf(group, planned.matrices[phase.matrix]));
+    else
+      for (const Operation &op : group.region.ops)
+        slice.push_back(&op);
+  }
+  if (llvm::any_of(slice, [](const Operation *op) {
+        return op->op == Op::Embed || op->op == Op::RopeCos || op->op == Op::RopeSin;
+      }))
+    w.line("const wide::PassOfRuns<Cta> pass;");
+  declareRopes(slice);
   if (phase.kind == plan::Phase::Map) {
     emitMap(phase);
   } else if (phase.kind == plan::Phase::Operand) {
