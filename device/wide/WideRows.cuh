@@ -133,6 +133,12 @@ private:
   }
 };
 
+/// Columns col and col + 1, of which the first is even, of the eight that stand in `words`.
+__device__ __forceinline__ Floats<2> pairOf(Words4 words, int col) {
+  const u32 w = col % 8 == 0 ? words.x : col % 8 == 2 ? words.y : col % 8 == 4 ? words.z : words.w;
+  return {{bf16Low(w), bf16High(w)}};
+}
+
 /// Keys or values of a tile.
 template <class Pool> struct KvOfTile {
   u16 *cache; ///< of the layer

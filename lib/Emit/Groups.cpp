@@ -213,7 +213,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   if (columns == parts) {
     const std::string made = scalarValues.eval(value);
     auto lane = w.scope("if (laneId() == 0)");
-    emitStores(sinks, "store", "part", fmt::format("Floats<1>{{{{{}}}}}", made));
+    emitStores(sinks, "store", wide && parts == 1 ? "0" : "part", fmt::format("Floats<1>{{{{{}}}}}", made));
     return;
   }
   ours();

@@ -82,16 +82,18 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   const std::vector<Sink> mine = sinksOf(group, sinks(group, *phase.op), r);
   const std::vector<Early> found = earlyOf(group, mine, r);
   const bool dual = r.pairing == plan::Pairing::Dual, half = r.pairing == plan::Pairing::Half;
-  const Early *beside = nullptr; // what stands in another buffer
+  const Early *beside = nullptr; // what stands in another buffer; that of a second one is loaded early
   std::vector<Early> early;
   for (const Early &e : found)
-    if (e.words)
+    if (e.words && !beside)
       beside = &e;
     else
       early.push_back(e);
   Slice earlyOps;
+  const auto isInBuffer = [](const Early &e) { return e.words; };
   for (const Early &e : early)
-    earlyOps.push_back(group.def(e.value));
+    if (!isInBuffer(e))
+      earlyOps.push_back(group.def(e.value));
   const bool turns = llvm::any_of(
       earlyOps, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
   const auto isPool = [](const Sink &sink) { return sink.store == "keys" || sink.store == "values"; };
@@ -113,6 +115,8 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
       w.line("wide::Image<{}> to{};", r.columns, i ? std::to_string(i) : "");
   if (beside)
     w.line("wide::Image<{}> from;", r.columns);
+  if (llvm::any_of(early, isInBuffer))
+    w.line("wide::Image<{}> second;", r.columns);
   {
     auto begin = w.scope(
         fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", words ? "words" : ""));
@@ -131,6 +135,9 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
         w.line("to{} = {}.tile(firstRow);", i ? std::to_string(i) : "", sink.store);
     if (beside)
       w.line("from = {}.tile(firstRow);", placeExpr(planned.placeOf.at(beside->value.id)));
+    for (const Early &e : early)
+      if (isInBuffer(e))
+        w.line("second = {}.tile(firstRow);", placeExpr(planned.placeOf.at(e.value.id)));
   }
   {
     auto columns = w.scope("__device__ __forceinline__ wide::Columns columns(int pair) const");
@@ -144,7 +151,8 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
     if (early.empty()) {
       w.line("return {};");
     } else {
-      w.line("const abi::LaunchParams &p = Cta::params();");
+      if (!earlyOps.empty())
+        w.line("const abi::LaunchParams &p = Cta::params();");
       declareWeights(earlyOps);
       if (turns) {
         declareRopes(earlyOps);
@@ -152,6 +160,10 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
       }
       w.line("{} beside = {{}};", type);
       for (auto [i, e] : llvm::enumerate(early)) {
+        if (isInBuffer(e)) {
+          w.line("beside.values[{}] = wide::pairOf(second.load(row, c0), c0);", i);
+          continue;
+        }
         Vectors vectors(w, group, dual ? Vectors::One : Vectors::Pair, r.columns, marker());
         const std::string value = vectors.expression(e.value);
         w.line("beside.values[{}]{} = {}{};", i, dual ? ".v[0]" : "", value, dual ? ".v[0]" : "");

@@ -142,7 +142,7 @@ private:
       for (uint32_t id : needed)
         if (planned.placeOf.count(id))
           beside.insert(id);
-      if (beside.size() > 1)
+      if (beside.size() > 2)
         return fmt::format("{} buffers are added to `{}`'s products", beside.size(), r.weight);
       for (uint32_t id : beside) {
         const Buffer &b = planned.buffers[planned.placeOf.at(id).buffer];
