@@ -285,6 +285,7 @@ struct Plan {
   int64_t rowsPerPass;  ///< of a pass; of a larger one than the next number they run in pieces
   int64_t rowsAtOnce;   ///< that the models' code takes
   int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
+  bool wide = false;    ///< unread rows of larger passes than rowsAtOnce run as one wide pass
   Ring ring;
   SharedMemory shared;
   int64_t flaggedBytes;    ///< memory of flagged words and of counters
@@ -294,6 +295,7 @@ struct Plan {
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
+  int ctaThreads() const;    ///< threads of a CTA
   int64_t passBytes() const; ///< of the flagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models;
 
