@@ -28,6 +28,9 @@ MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b
 constexpr int kConsumerWarps = 8;
 constexpr int kConsumerThreads = kConsumerWarps * 32;
 constexpr int kCtaThreads = kConsumerThreads + 64;
+/// Of a kernel with wide passes: one more warp brings weights, and one tells other CTAs what has been written.
+constexpr int kWideCtaThreads = kCtaThreads + 64;
+static_assert(kWideCtaThreads <= (kCtaThreads + 127) / 128 * 128, "registersOfThread()");
 
 /// Stages of the ring of weights, at most.
 constexpr int kMostStages = 16;

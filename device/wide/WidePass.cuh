@@ -44,8 +44,14 @@ template <class M> __device__ __forceinline__ void begin(Pass &pass, int rows, u
   pass = {rows, {0, M::layers - 1, 0, M::parts[sizeof(M::parts) / sizeof(M::parts[0]) - 1].end}, {}, done};
 }
 
-/// The consumers.
-template <class M> __device__ __forceinline__ void consume(Pass &pass) {
+/// CTA 0's consumers, when nobody looks at them any more.
+__device__ __forceinline__ void clear(u32 *done, int count) {
+  for (int i = threadIdx.x; i < count; i += kConsumerThreads)
+    done[i] = 0;
+}
+
+/// The consumers. False when the kernel stops.
+template <class M> __device__ __forceinline__ bool consume(Pass &pass, const GridEdges &grid) {
   eachPart<M>([&](PartKind kind, Range range) {
     if (threadIdx.x == 0)
       pass.now = range;
@@ -56,6 +62,7 @@ template <class M> __device__ __forceinline__ void consume(Pass &pass) {
     else
       M::attend(range.layer);
   });
+  return !grid.stopRequested();
 }
 
 /// Another role.

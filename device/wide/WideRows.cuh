@@ -15,9 +15,9 @@ namespace megalith::device::wide {
 
 /// The run of a row, where the row's is not one before run `from`.
 __device__ __forceinline__ const PassRun &runOfRow(const PassShared &pass, int row, int from = 0) {
-  while (from + 1 < pass.runs && row >= pass.run[from + 1].firstRow)
+  while (from + 1 < pass.runs && row >= pass.byRuns.run[from + 1].firstRow)
     ++from;
-  return pass.run[from];
+  return pass.byRuns.run[from];
 }
 /// Where the keys and values of a row go: page * page_tokens + position in the page.
 template <class Pool>

@@ -88,7 +88,7 @@ static void emitTensorHeader(CodeWriter &w, const ir::Module &module, const plan
   w.line("//");
   emitOrigin(w, module, true);
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
-                        shape::kCtaThreads / 32, plan.ring.stages, plan.ring.stageBytes));
+                        plan.ctaThreads() / 32, plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
   w.comment("Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh) calls.");
   emitIncludes(w, module, "TensorUnit.cuh", plan.wide() ? "WidePass.cuh" : nullptr);
@@ -149,7 +149,11 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     emitMember(w, "u32 *wideDone()",
                fmt::format("return reinterpret_cast<u32 *>(sharedOfCta().params.flagged + {}ll);",
                            planned.wide.doneOffset));
-    emitMember(w, "void runWide()", fmt::format("wide::consume<{}>(sharedOfCta().wideWords.pass);", wide));
+    emitMember(w, "void endWide()",
+               fmt::format("wide::clear(wideDone(), {});",
+                           shape::ceilDiv<int64_t>(plan.rowsPerPass, shape::kWideCountedRows)));
+    emitMember(w, "bool runWide()", fmt::format("return wide::consume<{}>(sharedOfCta().wideWords.pass, "
+                                                "sharedOfCta().grid);", wide));
     emitMember(w, "void bringWide(int role)", fmt::format("wide::bring<{}>(role);", wide));
   }
   emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
@@ -173,6 +177,10 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
                            "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
                            keptRowsExpr(plan, "sharedOfCta().params")));
   }
+  if (plan.wide())
+    emitMember(w, "int chunksAhead()",
+               plan.models.size() > 1 ? "return chunksAheadOf(sharedOfCta().pass.guess);"
+                                      : fmt::format("return ::{}();", names.outside("chunksAhead")));
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
     emitMember(w, fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
@@ -204,18 +212,17 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
   w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
   w.line("static constexpr bool many = {}, words = {}, stamps = {}, queries = {};", plan.rowsAtOnce > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
-  w.line("static constexpr bool wide = {}; // passes of some model run whole", plan.wide());
+  if (plan.wide())
+    w.line("static constexpr bool wide = true; // passes of some model run whole");
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");
+  if (plan.wide())
+    starts.push_back("wide::startSync(sharedOfCta().wideWords.sync);");
   emitMember(w, "void start(const abi::LaunchParams &p)", llvm::join(starts, " "));
 }
 
-static void emitLoop(CodeWriter &w) {
-  w.line();
-  w.comment("The resident kernel: one CTA per SM, launched once.");
-  w.line("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)");
-  auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
-  w.line("startResident<Kernel>(p);");
+/// The warps beside the consumers, where none has to wait for a wide pass.
+static void emitWarpsBeside(CodeWriter &w) {
   {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
     w.line("if (laneId() >= Producer<WeightRing>::lanes)");
@@ -230,6 +237,20 @@ static void emitLoop(CodeWriter &w) {
     w.line("bringWindows<Kernel>();");
     w.line("return;");
   }
+}
+
+static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
+  w.line();
+  w.comment("The resident kernel: one CTA per SM, launched once.");
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", plan.wide() ? "kWideCtaThreads" : "kCtaThreads");
+  auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
+  w.line("startResident<Kernel>(p);");
+  if (plan.wide()) {
+    w.line("if (warpId() >= kConsumerWarps)");
+    w.line("  return runBesides<Kernel>();");
+  } else {
+    emitWarpsBeside(w);
+  }
   w.line("runTicks<Kernel>(p);");
 }
 
@@ -240,13 +261,14 @@ static void emitFacts(CodeWriter &w, const char *unit, const char *facts) {
 }
 
 static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, const EmitOptions &options,
-                            const std::string &tensorFile) {
+                            const std::string &tensorFile, bool wide) {
   const std::string fileName = module.root.name + ".control.cu";
   CodeWriter w;
   w.setFileName(fileName);
   emitControlHeader(w, module, tensorFile);
   ControlOptions control;
   control.lineDirectives = options.lineDirectives;
+  control.wide = wide;
   emitControl(w, module, &files, control);
   w.line();
   w.comment("Before the first tick.");
@@ -307,7 +329,7 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   w.line();
   emitPack(w, module, plan, names);
   emitKernel(w, plan, names);
-  emitLoop(w);
+  emitLoop(w, plan);
   emitFacts(w, "tensor", "factsOfTensors<Shared, Facts>()");
   return {fileName, w.text()};
 }
@@ -337,7 +359,8 @@ Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFil
   for (const plan::ModelPlan &model : plan.models)
     models += (models.empty() ? "" : "_") + model.name;
   const std::string tensorFile = models + ".tensors.cu";
-  return {emitControlUnit(module, files, options, tensorFile), emitTensorUnit(module, plan, files, options, tensorFile),
+  return {emitControlUnit(module, files, options, tensorFile, plan.wide()),
+          emitTensorUnit(module, plan, files, options, tensorFile),
           emitWideUnit(module, plan, files, options, models + ".wide.cu", tensorFile), std::nullopt};
 }
 

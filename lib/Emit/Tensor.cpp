@@ -29,7 +29,7 @@ void TensorEmitter::run() {
     w.line("              \"room for attention\");");
   }
   emitImages();
-  if (several()) {
+  if (several() || plan.wide()) {
     w.line();
     w.comment("Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before was of "
               "this model.");

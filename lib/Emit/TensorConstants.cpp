@@ -165,6 +165,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
     w.line("static constexpr int rowsPerPass = {};", plan.rowsAtOnce);
     emitModelFacts(w, module);
+    if (plan.wide())
+      w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
     if (plan.reduces())
       w.line("static constexpr int queries = 1; // calls have other reducers than argmax");
     if (plan.results() > 1)

@@ -331,6 +331,8 @@ private:
 
 } // namespace
 
+int Plan::ctaThreads() const { return wide() ? shape::kWideCtaThreads : shape::kCtaThreads; }
+
 int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)

@@ -124,7 +124,7 @@ std::string print(const Plan &plan) {
   });
   const bool inPieces = plan.rowsPerPass > plan.rowsAtOnce && !plan.wide();
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
-                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass,
+                     spared ? " (CTA 0 without tiles of the layers)" : "", plan.ctaThreads(), plan.rowsPerPass,
                      inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "

@@ -310,6 +310,7 @@ struct Plan {
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
+  int ctaThreads() const;    ///< threads of a CTA
   int64_t passBytes() const; ///< of the flagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models;
 
