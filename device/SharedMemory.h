@@ -36,6 +36,14 @@ union KvOfRow {
   unsigned hash;     ///< after a traced pass, in CTA 0: a hash of both, of all layers
 };
 
+/// Rows of a pass of more than kMaxRows rows that follow each other in a slot. Row `row` of the pass, from `firstRow`
+/// on, is at position `position + row - firstRow`, and sees all positions up to its own.
+struct PassRun {
+  int slot, firstRow, rows;
+  int position;   ///< of the first row
+  int firstToken; ///< where its tokens begin
+};
+
 /// How a pass's attention is dealt to the CTAs, see planRanges.
 struct AttentionDeal {
   int groups; ///< of rows that attention takes together

@@ -31,12 +31,31 @@ struct Place {
   int stage;
   u32 parity;
 };
+/// A unit of attention: a tile of rows of one run, a KV head, and some of its query heads.
+struct AttendUnit {
+  int run;
+  int firstRow;   ///< of the tile: a multiple of 8, which may be of the run before
+  int begin, end; ///< rows of the run in the tile
+  int offset;     ///< from a row of the pass to its position
+  int kvHead, firstHead, heads;
+  int round, endRound; ///< of positions. No unit follows: 0, 0
+};
+/// Words of attention. Stages of the ring are used otherwise there, and so have other barriers.
+struct AttendSync {
+  u64 full[kStages], empty[kStages];
+  u64 queries, taken; ///< a unit's queries are there; have been read
+  u64 left;           ///< the consumers have ended a layer
+  AttendUnit units[2];
+  Place places[kConsumerWarps + kWeightWarps + 1];
+  u32 turns[kConsumerWarps + kWeightWarps + 1]; ///< of the role: units, or layers, so far
+};
 /// Words that the roles of one CTA share.
 struct Sync {
   u64 full[kStages], empty[kStages];
   u32 written; ///< how many times a consumer warp has written its part of a unit
   u32 told;    ///< how many of them the signals have told
   Place places[kConsumerWarps + kWeightWarps + 2];
+  AttendSync attend;
 };
 
 /// A pass, as the roles see it.
@@ -55,6 +74,18 @@ inline __device__ void startSync(Sync &sync) {
   sync.written = sync.told = 0;
   for (Place &place : sync.places)
     place = {0, 0};
+  AttendSync &attend = sync.attend;
+  for (int i = 0; i < kStages; ++i) {
+    barrierInit(&attend.full[i], kWeightWarps * 32);
+    barrierInit(&attend.empty[i], kConsumerWarps);
+  }
+  barrierInit(&attend.queries, 1);
+  barrierInit(&attend.taken, kConsumerWarps);
+  barrierInit(&attend.left, kConsumerWarps);
+  for (int i = 0; i < kConsumerWarps + kWeightWarps + 1; ++i) {
+    attend.places[i] = {0, 0};
+    attend.turns[i] = 0;
+  }
   barriersReady();
 }
 

@@ -243,8 +243,8 @@ extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined(
 extern "C" {
 __device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
-__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(part); }
-__device__ void megalith_wide_rows() { wide::bringRows<Wide>(); }
+__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(sharedOfCta().pass.all, part); }
+__device__ void megalith_wide_rows() { wide::bringRows<Wide>(sharedOfCta().pass.all); }
 __device__ void megalith_wide_signal() { wide::signal<Wide>(); }
 }
 #endif
