@@ -10,24 +10,19 @@
 
 namespace megalith::device {
 
-/// exp(x) of x <= 0.
-__device__ __forceinline__ float expOfScore(float x) { return exp2OfScore(__fmul_rn(x, kLog2e)); }
-
 /// (m, z, o) of N columns of one pair over some keys. m is scaled.
 template <int N> struct Soft {
   float m = __int_as_float(0xff800000), z = 0.0f, o[N] = {};
-  __device__ __forceinline__ bool empty() const { return m == __int_as_float(0xff800000) && z == 0.0f; }
   /// Nothing taken in changes nothing.
   __device__ __forceinline__ void take(const Soft &part) {
-    if (part.empty())
+    if (isNoPart(part.m, part.z))
       return;
-    const float larger = fmaxf(m, part.m), before = expOfScore(__fsub_rn(m, larger)),
-                now = expOfScore(__fsub_rn(part.m, larger));
-    z = __fadd_rn(__fmul_rn(z, before), __fmul_rn(part.z, now));
+    const PartScales scales = scalesOfParts(m, part.m);
+    z = sumOfParts(z, scales.before, part.z, scales.now);
 #pragma unroll
     for (int i = 0; i < N; ++i)
-      o[i] = __fadd_rn(__fmul_rn(o[i], before), __fmul_rn(part.o[i], now));
-    m = larger;
+      o[i] = sumOfParts(o[i], scales.before, part.o[i], scales.now);
+    m = scales.m;
   }
 };
 

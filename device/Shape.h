@@ -166,6 +166,11 @@ constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes + 2 * kWideTile * 4;
 constexpr int kWideAlignment = 1024, kWideWordsBytes = 384;
 constexpr int kWideBytes = kConsumerWarps * kWideTurnBytes + kWideStages * kWideStageBytes;
 static_assert(kConsumerWarps * kWideTurnBytes % kWideAlignment == 0);
+/// Memory of a CTA for attention's parts of more than eight rounds: for a thread 16 bytes, and 16 of each eight dims,
+/// of each level. Of heads of more than 128 dims a thread has half of these.
+MEGALITH_SHAPE long long wideLevelBytes(long long dim) {
+  return (1 + (dim > 128 ? dim / 2 : dim) / 8) * 16 * kConsumerThreads;
+}
 /// Bytes of an operand's image of so many rows.
 MEGALITH_SHAPE long long wideImageBytes(long long columns, long long rows) {
   return roundUp(rows, kWideTile) * paddedColumns(columns) * 2;

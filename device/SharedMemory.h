@@ -87,7 +87,8 @@ template <> struct PassModel<1> {
 };
 
 /// Rows of a wide pass that follow each other in a slot, at the places of their positions. They are fed the request's
-/// own tokens.
+/// own tokens. Row `row` of the pass, from `firstRow` on, is at position `position + row - firstRow`, and sees all
+/// positions up to its own.
 struct PassRun {
   int slot;
   int firstRow, rows; ///< of the pass
@@ -100,6 +101,7 @@ struct PassRuns {
   /// Where the hashes of the rows' K and V go at the end of a traced pass, so many words apart; null: nowhere. CTA 0.
   unsigned *hashes;
   int hashStride;
+  alignas(8) char words[128]; ///< of the roles (device/wide)
 };
 
 /// What every CTA keeps of the pass.

@@ -8,3 +8,4 @@
 
 #include "megalith/WideRows.cuh"
 #include "megalith/WideRoles.cuh"
+#include "megalith/WideAttend.cuh"

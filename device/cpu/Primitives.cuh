@@ -28,6 +28,7 @@ u32 packBf16(float low, float high) {
 
 float exp2OfScore(float x) { return exp2f(x); }
 float quotient(float n, float d) { return n / d; }
+float quotientOfAny(float n, float d) { return n / d; }
 u32 lowHalves(u32 low, u32 high) { return (low & 0xffffu) | high << 16; }
 u32 highHalves(u32 low, u32 high) { return low >> 16 | (high & 0xffff0000u); }
 u32 transposed(u32 words) {
@@ -49,34 +50,71 @@ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 }
 
 constexpr bool kAsyncMma = false;
-/// The address, and above it how far eights of rows are apart.
+/// The address, and above it how far eights of rows are apart. Bit 48: rows have 128 bytes.
 SharedMatrix sharedMatrix(const char *p, int eight) { return (u64)p | (u64)eight << 48; }
+SharedMatrix sharedMatrix128(const char *p, int eight) { return sharedMatrix(p, eight | 1); }
 SharedMatrix laterColumns(SharedMatrix matrix, int bytes) { return matrix + bytes; }
+/// Where column k of a row stands.
+__device__ inline const char *atMatrix(SharedMatrix matrix, int row, int k) {
+  const bool long128 = matrix >> 48 & 1;
+  const int rowBytes = long128 ? 128 : 64, inEight = row % 8, swizzle = long128 ? inEight : inEight / 2;
+  const u64 at = matrix & ((1ull << 48) - 1), block = at & ~u64(8 * rowBytes - 1);
+  const int piece = int(at % rowBytes) / 16 + k / 8;
+  return (const char *)block + row / 8 * int(matrix >> 48 & ~1) + inEight * rowBytes + (piece ^ swizzle) * 16 +
+         k % 8 * 2;
+}
 /// The word of columns k and k + 1 of a row.
 __device__ inline u32 wordOfMatrix(SharedMatrix matrix, int row, int k) {
-  const u64 at = matrix & ((1ull << 48) - 1), block = at & ~511ull;
-  const int piece = int(at % 64) / 16 + k / 8;
-  return loadShared((const char *)block,
-                    row / 8 * int(matrix >> 48) + row % 8 * 64 + (piece ^ row / 2 % 4) * 16 + k % 8 * 2);
+  return loadShared(atMatrix(matrix, row, k), 0);
 }
-template <int N> __device__ inline void multiplyMatrices(float (&c)[N][4], SharedMatrix a, SharedMatrix b, bool add) {
-  const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) % 4 * 16 + lane / 4, k = lane % 4 * 2;
-  const u32 a0 = wordOfMatrix(a, row, k), a1 = wordOfMatrix(a, row + 8, k), a2 = wordOfMatrix(a, row, k + 8),
-            a3 = wordOfMatrix(a, row + 8, k + 8);
+/// Lane 4g + t brings columns k and k + 1, and others `toNext` later, as those with the numbers 2t, 2t + 1, 2t + 8, 2t
+/// + 9.
+template <int N>
+__device__ inline void multiplyMatrices(float (&c)[N][4], SharedMatrix a, SharedMatrix b, bool add, int k, int toNext) {
+  const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) % 4 * 16 + lane / 4;
+  const u32 a0 = wordOfMatrix(a, row, k), a1 = wordOfMatrix(a, row + 8, k), a2 = wordOfMatrix(a, row, k + toNext),
+            a3 = wordOfMatrix(a, row + 8, k + toNext);
   for (int i = 0; i < N; ++i) {
     for (float &sum : c[i])
       sum = add ? sum : 0.0f;
-    mma(c[i], a0, a1, a2, a3, wordOfMatrix(b, 8 * i + lane / 4, k), wordOfMatrix(b, 8 * i + lane / 4, k + 8));
+    mma(c[i], a0, a1, a2, a3, wordOfMatrix(b, 8 * i + lane / 4, k), wordOfMatrix(b, 8 * i + lane / 4, k + toNext));
+  }
+}
+template <int N> __device__ inline void multiplyMatrices(float (&c)[N][4], SharedMatrix a, SharedMatrix b, bool add) {
+  multiplyMatrices(c, a, b, add, (threadIdx.x & 3) * 2, 8);
+}
+template <int N>
+__device__ inline void multiplyRows(float (&c)[N][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  const int lane = threadIdx.x & 31, k = lane % 4 * 2;
+  for (int i = 0; i < N; ++i) {
+    const auto pairAt = [&](int row) {
+      const auto half = [&](int row) { return u32(*(const u16 *)atMatrix(b, row, 8 * i + lane / 4)); };
+      return half(row) | half(row + 1) << 16;
+    };
+    for (float &sum : c[i])
+      sum = add ? sum : 0.0f;
+    mma(c[i], a0, a1, a2, a3, pairAt(k), pairAt(k + 8));
   }
 }
 void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
 void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
+void asyncMmaScores(float (&c)[32][4], SharedMatrix a, SharedMatrix b, bool add) {
+  multiplyMatrices(c, a, b, add, (threadIdx.x & 3) * 4, 2);
+}
+void asyncMmaOfRows(float (&c)[4][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  multiplyRows(c, a0, a1, a2, a3, b, add);
+}
+void asyncMmaOfRows(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  multiplyRows(c, a0, a1, a2, a3, b, add);
+}
 void asyncMmaBegin() {}
 void asyncMmaEnd() {}
 void asyncMmaCommit() {}
 void asyncMmaWaitLast() {}
 void asyncMmaSettle(float (&)[8][4]) {}
 void asyncMmaSettle(float (&)[16][4]) {}
+void asyncMmaSettle(float (&)[4][4]) {}
+void asyncMmaSettle(float (&)[32][4]) {}
 constexpr bool kMatrixLoads = false; // that lanes meet costs more than the loads
 
 // --- plain loads: the compiler's instrumentation sees them ----------------------
@@ -185,6 +223,12 @@ void barrierArriveExpectOfWarp(u64 *bar, u32 bytes) {
     barrierArriveExpect(bar, bytes);
 }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
+void copyAsyncOrZeros(void *to, const void *from, bool there) {
+  if (there)
+    copyAsync(to, from);
+  else
+    *static_cast<Words4 *>(to) = {0, 0, 0, 0};
+}
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
 
 // --- time ---------------------------------------------------------------------------

@@ -38,6 +38,21 @@ float quotient(float n, float d) {
   const float infinity = __int_as_float(0x7f800000);
   return n != 0.0f && fabsf(n) < infinity && d < infinity ? whole : __fmul_rn(n, near);
 }
+// In f64 nothing overflows, and what is rounded to f32 then is rounded once: the quotient of two f32 is no middle of
+// two others but for those that f64 holds.
+float quotientOfAny(float n, float d) {
+  double inverse;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"((double)d));
+#pragma unroll
+  for (int i = 0; i < 3; ++i) // of 20 bits
+    inverse = __fma_rn(inverse, __fma_rn(-(double)d, inverse, 1.0), inverse);
+  const double first = __dmul_rn((double)n, inverse);
+  const float whole = (float)__fma_rn(__fma_rn(-(double)d, first, (double)n), inverse, first);
+  float near;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(near) : "f"(d));
+  const float infinity = __int_as_float(0x7f800000);
+  return n != 0.0f && fabsf(n) < infinity && d > 0.0f && d < infinity ? whole : __fmul_rn(n, near);
+}
 u32 lowHalves(u32 low, u32 high) {
   u32 word;
   asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(word) : "r"(low), "r"(high));
@@ -198,6 +213,7 @@ void asyncMmaEnd() {
 #define MEGALITH_SUMS4(c, i) MEGALITH_SUMS2(c, i), MEGALITH_SUMS2(c, i + 2)
 #define MEGALITH_SUMS8(c, i) MEGALITH_SUMS4(c, i), MEGALITH_SUMS4(c, i + 4)
 #define MEGALITH_SUMS16(c, i) MEGALITH_SUMS8(c, i), MEGALITH_SUMS8(c, i + 8)
+#define MEGALITH_SUMS32(c, i) MEGALITH_SUMS16(c, i), MEGALITH_SUMS16(c, i + 16)
 void asyncMma(float (&c)[2][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
 #if MEGALITH_ASYNC_MMA
   asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
@@ -246,6 +262,9 @@ void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, 
 SharedMatrix sharedMatrix(const char *p, int eight) {
   return (u64)(sharedAddress(p) >> 4) | (u64)1 << 16 | (u64)(eight >> 4) << 32 | (u64)2 << 62; // a swizzle of 64 bytes
 }
+SharedMatrix sharedMatrix128(const char *p, int eight) {
+  return (u64)(sharedAddress(p) >> 4) | (u64)1 << 16 | (u64)(eight >> 4) << 32 | (u64)1 << 62; // of 128 bytes
+}
 SharedMatrix laterColumns(SharedMatrix matrix, int bytes) { return matrix + (bytes >> 4); }
 void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) {
 #if MEGALITH_ASYNC_MMA
@@ -270,6 +289,40 @@ void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) {
                : "l"(a), "l"(b), "r"((u32)add));
 #endif
 }
+void asyncMmaScores(float (&c)[32][4], SharedMatrix a, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+               "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+               "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
+               "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
+               "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "
+               "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+               "%128, %129, add, 1, 1, 0, 0; }"
+               : MEGALITH_SUMS32(c, 0)
+               : "l"(a), "l"(b), "r"((u32)add));
+#endif
+}
+void asyncMmaOfRows(float (&c)[4][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+               "{%16, %17, %18, %19}, %20, add, 1, 1, 1; }"
+               : MEGALITH_SUMS4(c, 0)
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"((u32)add));
+#endif
+}
+void asyncMmaOfRows(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+               "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+               "{%32, %33, %34, %35}, %36, add, 1, 1, 1; }"
+               : MEGALITH_SUMS8(c, 0)
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"((u32)add));
+#endif
+}
 void asyncMmaCommit() {
 #if MEGALITH_ASYNC_MMA
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -287,6 +340,8 @@ template <int N> __device__ __forceinline__ void settle(float (&c)[N][4]) {
 }
 void asyncMmaSettle(float (&c)[8][4]) { settle(c); }
 void asyncMmaSettle(float (&c)[16][4]) { settle(c); }
+void asyncMmaSettle(float (&c)[4][4]) { settle(c); }
+void asyncMmaSettle(float (&c)[32][4]) { settle(c); }
 
 // --- the grid ---------------------------------------------------------------------
 
@@ -470,6 +525,10 @@ void barrierArriveExpectOfWarp(u64 *bar, u32 bytes) {
 void copyAsync(void *to, const void *from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(sharedAddress(to)), "l"(from) : "memory");
 }
+void copyAsyncOrZeros(void *to, const void *from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
 void copyAsyncArrive(u64 *bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(sharedAddress(bar)) : "memory");
 }
@@ -491,4 +550,5 @@ void noteStop() {}
 #undef MEGALITH_SUMS4
 #undef MEGALITH_SUMS8
 #undef MEGALITH_SUMS16
+#undef MEGALITH_SUMS32
 #undef MEGALITH_ASYNC_MMA // the emitted source sees no macro without a first `_`

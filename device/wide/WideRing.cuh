@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/SharedMemory.h"
 #include "megalith/WideSteps.cuh"
 #include "megalith/Sync.cuh"
 
@@ -26,10 +27,26 @@ constexpr int kWeightWarps = 2;
 /// each row of a tile.
 constexpr int kTurnRowBytes = kWideTurnRowBytes, kTurnPlaneBytes = kWideTurnPlaneBytes, kTurnBytes = kWideTurnBytes;
 
-/// A place in the ring, of a role between two passes.
+/// A place in the ring, of a role between two calls, in one word: the stage of the next chunk, and bits of the role.
+/// These words stay while other passes run, and every 128 bytes of such may cost the narrow ring a stage.
 struct Place {
-  int stage;
-  u32 parity;
+  u32 word;
+};
+/// A unit of attention: a tile of rows of one run, a KV head, and some of its query heads.
+struct AttendUnit {
+  int run;
+  int firstRow;   ///< of the tile: a multiple of 8, which may be of the run before
+  int begin, end; ///< rows of the run in the tile
+  int offset;     ///< from a row of the pass to its position
+  int kvHead, firstHead, heads;
+  int round, endRound; ///< of positions. No unit follows: 0, 0
+};
+/// Words of attention. Stages of the ring are used otherwise there, and so have other barriers.
+struct AttendSync {
+  u64 full[kStages], empty[kStages];
+  u64 queries, taken; ///< a unit's queries are there; have been read
+  u64 left;           ///< the consumers have ended a layer
+  Place places[kConsumerWarps + kWeightWarps + 1];
 };
 /// Words that the roles of one CTA share.
 struct Sync {
@@ -37,6 +54,7 @@ struct Sync {
   u32 written; ///< how many times a consumer warp has written its part of a unit
   u32 told;    ///< how many of them the signals have told
   Place places[kConsumerWarps + kWeightWarps + 2];
+  AttendSync attend;
 };
 
 /// A pass, as the roles see it.
@@ -46,32 +64,36 @@ struct Pass {
   u32 *done;      ///< for each block of kCountedRows rows: tiles that have been written in this pass
 };
 
-/// What roles keep from one wide pass to the next one, and what tells them a pass.
-struct Words {
-  Sync sync;
+static_assert(sizeof(Sync) <= kWideWordsBytes);
+/// What is of one pass alone, and stands with its runs.
+struct OfPass {
   Pass pass;
+  AttendUnit units[2]; ///< of attention: this one, and the one that comes
 };
-static_assert(sizeof(Words) <= kWideWordsBytes);
-/// Shared memory of a wide pass alone. It begins at a multiple of kWideAlignment bytes.
+static_assert(sizeof(OfPass) <= sizeof(PassRuns::words));
+/// Shared memory of a wide pass. It begins at a multiple of kWideAlignment bytes.
 struct Memory {
   char turns[kConsumerWarps * kTurnBytes];
   char stages[kStages * kStageBytes];
 };
 static_assert(sizeof(Memory) == kWideBytes);
-/// Both.
+/// All of these.
 struct Shared {
   Sync &sync;
   Pass &pass;
+  AttendUnit *units;
   char *turns, *stages;
 };
 
 /// Bytes up to the end of such memory, where what it may take begins after `begin` bytes.
 __device__ constexpr long long endFrom(long long begin) { return roundUp(begin, kWideAlignment) + kWideBytes; }
+__device__ __forceinline__ OfPass &ofPass(PassShared &pass) { return *reinterpret_cast<OfPass *>(pass.byRuns.words); }
 /// That of a CTA's `shared`, from `first` on.
-__device__ __forceinline__ Shared sharedFrom(void *shared, void *first, Words &words) {
+__device__ __forceinline__ Shared sharedFrom(void *shared, void *first, Sync &sync, PassShared &pass) {
   char *const base = static_cast<char *>(shared);
   auto &memory = *reinterpret_cast<Memory *>(base + roundUp(static_cast<char *>(first) - base, kWideAlignment));
-  return {words.sync, words.pass, memory.turns, memory.stages};
+  OfPass &words = ofPass(pass);
+  return {sync, words.pass, words.units, memory.turns, memory.stages};
 }
 
 /// One thread. A barrier of the CTA follows.
@@ -82,7 +104,17 @@ inline __device__ void startSync(Sync &sync) {
   }
   sync.written = sync.told = 0;
   for (Place &place : sync.places)
-    place = {0, 0};
+    place = {0};
+  AttendSync &attend = sync.attend;
+  for (int i = 0; i < kStages; ++i) {
+    barrierInit(&attend.full[i], kWeightWarps * 32);
+    barrierInit(&attend.empty[i], kConsumerWarps);
+  }
+  barrierInit(&attend.queries, 1);
+  barrierInit(&attend.taken, kConsumerWarps);
+  barrierInit(&attend.left, kConsumerWarps);
+  for (Place &place : attend.places)
+    place = {0};
   barriersReady();
 }
 
@@ -95,12 +127,12 @@ struct Ring {
   u32 parity;
 
   __device__ __forceinline__ Ring(char *stages, Sync &sync, int place)
-      : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->stage, 0)),
-        parity(__shfl_sync(~0u, home->parity, 0)) {}
+      : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->word, 0) / 2),
+        parity(__shfl_sync(~0u, home->word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
     __syncwarp(); // lanes may still read it
     if (laneId() == 0)
-      *home = {stage, parity};
+      *home = {stage * 2 + parity};
     __syncwarp();
   }
   __device__ __forceinline__ void advance() {

@@ -1,7 +1,7 @@
 //===- WideRoles.cuh - what the warps of a CTA do in a wide pass ----------===//
 //
-// All lanes of a role's warps call its function, once for each range of steps. What
-// reads a counter in memory, and so waits, is no product's: see takeRange.
+// All lanes of a role's warps call its function, once for each range of steps. Producers' ranges do not go over a step
+// of attention (WideAttend.cuh). What reads a counter in memory, and so waits, is no product's: see takeRange.
 //
 //   W::shared()        shared memory: stages, turns (kTurnBytes of each consumer warp), sync, pass
 //   W::steps(), W::rows()   see eachUnit
@@ -17,17 +17,28 @@
 
 namespace megalith::device::wide {
 
-/// What each row's counter is at least when all steps before have written the row.
-template <class W> __device__ __forceinline__ u32 countBefore(const Walk &walk) {
+/// What counters are at least when all steps before have written their rows.
+struct Before {
+  u32 ofBlock, ofRow;
+  __device__ __forceinline__ u32 of(int block, int rows) const {
+    return ofBlock + ofRow * min(kCountedRows, rows - block * kCountedRows);
+  }
+};
+template <class W> __device__ __forceinline__ Before countBefore(const Walk &walk) {
   const Range all = W::shared().pass.all;
-  u32 before = 0, ofLayer = 0;
+  u32 before[2] = {}, ofLayer[2] = {}; // of blocks, of rows
 #pragma unroll 1
   for (int i = all.first; i < all.end; ++i) {
-    const int tiles = W::steps()[i].tiles;
-    before += i < walk.step ? tiles : 0;
-    ofLayer += tiles;
+    const Step &step = W::steps()[i];
+#pragma unroll
+    for (int kind = 0; kind < 2; ++kind) {
+      const int tiles = kind == (step.work == Work::Attention) ? step.tiles : 0;
+      before[kind] += i < walk.step ? tiles : 0;
+      ofLayer[kind] += tiles;
+    }
   }
-  return (walk.layer - all.layer) * ofLayer + before;
+  const u32 layers = walk.layer - all.layer;
+  return {layers * ofLayer[0] + before[0], layers * ofLayer[1] + before[1]};
 }
 
 /// What the consumers' call is to do, which their thread 0 wrote before. ptxas sees that all lanes of a warpgroup are
@@ -46,7 +57,8 @@ template <class W> __device__ __forceinline__ void workOnRows() {
     const Here now = Here::at<W>(walk);
     const int row = now.unit.rows * kConsumerWarps + warpId();
     // Also where the pass has no such row: what is counted early would stand for what others have not written yet.
-    W::await(shared.pass.done + row / kCountedRows, countBefore<W>(walk));
+    const int block = row / kCountedRows;
+    W::await(shared.pass.done + block, countBefore<W>(walk).of(block, now.rows));
     __syncwarp();
     if (row < now.rows)
       W::row(now.step.end, walk.layer, row);
@@ -78,7 +90,7 @@ template <class W> __device__ __forceinline__ void bringWeights(Range range, int
   eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     const Step &step = now.step;
-    if (step.rowwise)
+    if (step.work != Work::Product)
       return;
     const auto bring = [&](auto tilesOfGroup) {
       constexpr int tiles = decltype(tilesOfGroup)::value, count = kTile / kTileColumns / kWeightWarps / tiles;
@@ -122,14 +134,14 @@ template <class W> __device__ __forceinline__ void bringRows(Range range) {
   fenceAsyncShared();
   eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
-    if (now.step.rowwise)
+    if (now.step.work != Work::Product)
       return;
     const int firstRow = now.unit.rows * now.deal.tileRows, end = min(firstRow + now.deal.tileRows, now.rows);
     const bool there = firstRow < end;
     const int bytes = there ? now.deal.tileRows * kRowBytes : 0; // of a block
-    const u32 least = countBefore<W>(walk);
+    const Before before = countBefore<W>(walk);
     for (int row = firstRow; row < end; row += kCountedRows)
-      W::await(shared.pass.done + row / kCountedRows, least);
+      W::await(shared.pass.done + row / kCountedRows, before.of(row / kCountedRows, now.rows));
     __syncwarp();
     fenceAsync(); // others wrote them as plain stores
     const Operand operand = W::operand(now.step.operand, walk.layer);

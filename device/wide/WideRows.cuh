@@ -115,9 +115,8 @@ template <class W> struct TileRows {
   /// The same, and the places of their keys and values.
   template <class Pool> __device__ __forceinline__ void beginPlaces(int firstRow, int *of) {
     begin(firstRow, of);
-    eachRow(firstRow, [&](int i, const PassRun &run, int row) {
-      words[i + kTile] = placeOfRow<Pool>(W::params(), run, row);
-    });
+    eachRow(firstRow,
+            [&](int i, const PassRun &run, int row) { words[i + kTile] = placeOfRow<Pool>(W::params(), run, row); });
   }
   __device__ __forceinline__ int position(int row) const { return words[row]; }
   __device__ __forceinline__ int place(int row) const { return words[row + kTile]; }

@@ -3,10 +3,11 @@
 // A wide pass goes through a table of steps, once a layer. All roles of a CTA read the same table, and deal the units
 // of a step alike: so they meet in the ring (WideRing.cuh) without a word to each other.
 //
-// A step is a product, or work on whole rows, as a norm. A unit of such work is eight rows, one to a warp. A unit of a
-// product is a tile of 128 weight rows times a tile of rows of the pass. Tiles have 128 rows, or 64 where that takes
-// less time. Neighbouring CTAs are pairs. The two units of a pair have the weights in common, or the rows: so what both
-// read crosses from the L2 cache once. Pairs take tiles of rows first: what all work at needs few weights.
+// A step is a product, or work on whole rows, as a norm, or attention, which deals its units itself
+// (WideAttendUnits.cuh). A unit of work on rows is eight rows, one to a warp. A unit of a product is a tile of 128
+// weight rows times a tile of rows of the pass. Tiles have 128 rows, or 64 where that takes less time. Neighbouring
+// CTAs are pairs. The two units of a pair have the weights in common, or the rows: so what both read crosses from the
+// L2 cache once. Pairs take tiles of rows first: what all work at needs few weights.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -15,16 +16,20 @@
 
 namespace megalith::device::wide {
 
-/// A step of the table. Of work on rows all but the last three is 0.
+enum class Work { Product, OnRows, Attention };
+/// A step of the table. Of what is no product all but the last four is 0.
 struct Step {
   long long weights, layerBytes; ///< in LaunchParams::stream: of layer 0, and from one layer to the next
   long long groupBytes;          ///< from one group to the next
   int groups, group;             ///< groups; tiles of eight rows in a group
   int blocks, chunkBlocks;       ///< of 32 columns in an eighth, and in a chunk of it
   int operand;                   ///< number of the operand's image
-  int rowwise;                   ///< it is work on rows
-  int tiles; ///< of 128 weight rows, or of eight rows in each kCountedRows rows: units that each row's counter counts
-  int end;   ///< number of the epilogue, or of the work
+  Work work;
+  int dealtRows; ///< of each block of kCountedRows rows, of work on rows: all
+  /// Of 128 weight rows, or of eight rows in each kCountedRows rows: units that each row's counter counts. Of attention
+  /// units of each row: the counter of a block of rows counts them of each of these.
+  int tiles;
+  int end; ///< number of the epilogue, or of the work
 
   /// Where the weights stand in a stage: how far eights of rows are apart, and blocks. A chunk of one block of an
   /// eighth comes by itself; of others two blocks come together.
@@ -41,16 +46,25 @@ template <class M> __device__ constexpr Step productStep(bool inLayers, int oper
           M::blocks,
           M::chunkBlocks,
           operand,
-          false,
+          Work::Product,
+          0,
           ceilDiv(M::groups * M::group * kTileColumns, kTile),
           end};
 }
 /// Work number `end` on rows.
 __device__ constexpr Step rowStep(int end) {
   Step step = {};
-  step.rowwise = true;
+  step.work = Work::OnRows;
+  step.dealtRows = kCountedRows;
   step.tiles = kCountedRows / kConsumerWarps;
   step.end = end;
+  return step;
+}
+/// Attention with so many units of each row: AttendShape::tilesOfRow.
+__device__ constexpr Step attentionStep(int tilesOfRow) {
+  Step step = {};
+  step.work = Work::Attention;
+  step.tiles = tilesOfRow;
   return step;
 }
 
@@ -81,8 +95,8 @@ struct Deal {
   __device__ __forceinline__ int rounds() const { return (pairs + (int)ctasAgain() / 2 - 1) / ((int)ctasAgain() / 2); }
   /// A unit of half as many rows takes some 13/16 of the time.
   __device__ __forceinline__ static Deal of(const Step &step, int rows) {
-    if (step.rowwise) // each block of kCountedRows rows is counted as a whole
-      return {1, (rows + kCountedRows - 1) / kCountedRows * kCountedRows, kConsumerWarps};
+    if (step.work != Work::Product) // each block is counted as a whole; no branch on attention: else C7520
+      return {1, (rows + kCountedRows - 1) / kCountedRows * step.dealtRows, kConsumerWarps};
     const Deal whole(step.tiles, rows, kTile), half(step.tiles, rows, kTile / 2);
     return 13 * half.rounds() < 16 * whole.rounds() ? half : whole;
   }

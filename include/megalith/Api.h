@@ -113,12 +113,12 @@ struct Source {
     std::string fileName; ///< what compilers call it
     std::string text;
   };
-  Unit control;         ///< the pipeline's
-  Unit tensors;         ///< the models'
+  Unit control;             ///< the pipeline's
+  Unit tensors;             ///< the models'
   std::optional<Unit> wide; ///< the models' in passes that run whole, where the kernel has such passes
-  std::string cuda;     ///< all, one after the other: the whole kernel as one text
-  std::string manifest; ///< JSON: launch, request layout, weights, pools
-  std::string plan;     ///< for a reader
+  std::string cuda;         ///< all, one after the other: the whole kernel as one text
+  std::string manifest;     ///< JSON: launch, request layout, weights, pools
+  std::string plan;         ///< for a reader
 };
 
 /// An assembled kernel.

@@ -182,8 +182,8 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
     emitStores(sinks, "store8", "c", made);
     return;
   }
-  const bool quarters =
-      !wide && !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
+  const bool quarters = !wide && !wholeCta && columns != parts &&
+                        llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
   const auto rows = wholeCta ? w.lambda("rowsOfCtas(numRows, [&](int row)") : eachRow(quarters ? 4 : parts);
   declarePosition(slice);
   std::map<uint32_t, std::string> scalars;

@@ -143,17 +143,19 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
   w.line("static constexpr bool wide = {};", planned.wide.refused.empty());
   if (planned.wide.refused.empty()) {
     const std::string wide = "::" + names.outside("Wide");
-    emitMember(w, "void beginWide()",
-               fmt::format("wide::begin<{}>(sharedOfCta().wideWords.pass, sharedOfCta().pass.numRows, wideDone());",
-                           wide));
-    emitMember(w, "u32 *wideDone()",
-               fmt::format("return reinterpret_cast<u32 *>(sharedOfCta().params.flagged + {}ll);",
-                           planned.wide.doneOffset));
+    emitMember(
+        w, "void beginWide()",
+        fmt::format("wide::begin<{}>(sharedOfCta().wide().pass, sharedOfCta().pass.numRows, wideDone());", wide));
+    emitMember(
+        w, "u32 *wideDone()",
+        fmt::format("return reinterpret_cast<u32 *>(sharedOfCta().params.flagged + {}ll);", planned.wide.doneOffset));
     emitMember(w, "void endWide()",
                fmt::format("wide::clear(wideDone(), {});",
                            shape::ceilDiv<int64_t>(plan.rowsPerPass, shape::kWideCountedRows)));
-    emitMember(w, "bool runWide()", fmt::format("return wide::consume<{}>(sharedOfCta().wideWords.pass, "
-                                                "sharedOfCta().grid);", wide));
+    emitMember(w, "bool runWide()",
+               fmt::format("return wide::consume<{}>(sharedOfCta().wide().pass, "
+                           "sharedOfCta().grid);",
+                           wide));
     emitMember(w, "void bringWide(int role)", fmt::format("wide::bring<{}>(role);", wide));
   }
   emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
@@ -217,7 +219,7 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");
   if (plan.wide())
-    starts.push_back("wide::startSync(sharedOfCta().wideWords.sync);");
+    starts.push_back("wide::startSync(sharedOfCta().wideSync);");
   emitMember(w, "void start(const abi::LaunchParams &p)", llvm::join(starts, " "));
 }
 

@@ -189,14 +189,14 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("{} pass;", plan.trees() ? "TreePass" : "PassShared");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
-    const std::string draws =
-        plan.reduces() ? fmt::format("PassDraws<Facts::rowsPerPass{}> draws;", plan.results() > 1 ? ", Facts::results" : "")
-                       : "";
+    const std::string draws = plan.reduces() ? fmt::format("PassDraws<Facts::rowsPerPass{}> draws;",
+                                                           plan.results() > 1 ? ", Facts::results" : "")
+                                             : "";
     if (!plan.wide() && plan.reduces())
       w.line(draws);
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
     if (plan.wide()) {
-      w.line("wide::Words wideWords;");
+      w.line("wide::Sync wideSync; // of passes that run whole");
       w.line("// From here on passes that run whole have their own: no other pass needs again what stands here.");
       if (plan.reduces())
         w.line("alignas(128) " + draws);
@@ -204,7 +204,7 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     }
     w.line();
     if (plan.wide())
-      w.line("__device__ __forceinline__ wide::Shared wide() {{ return wide::sharedFrom(this, {}, wideWords); }}",
+      w.line("__device__ __forceinline__ wide::Shared wide() {{ return wide::sharedFrom(this, {}, wideSync, pass); }}",
              plan.reduces() ? "&draws" : "scratch");
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }

@@ -34,7 +34,7 @@ private:
   std::map<std::string, int> weights;
   bool inLayers = false;
   bool severalChains = false; ///< of a map: their names are in braces
-  bool wide = false; ///< of passes that run whole
+  bool wide = false;          ///< of passes that run whole
 
   using Slice = std::vector<const ir::Operation *>;
 

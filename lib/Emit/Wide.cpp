@@ -94,8 +94,8 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   for (const Early &e : early)
     if (!isInBuffer(e))
       earlyOps.push_back(group.def(e.value));
-  const bool turns = llvm::any_of(
-      earlyOps, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
+  const bool turns =
+      llvm::any_of(earlyOps, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
   const auto isPool = [](const Sink &sink) { return sink.store == "keys" || sink.store == "values"; };
   const bool places = llvm::any_of(mine, isPool), words = turns || places;
   const std::string type = fmt::format("Beside<0, {}>", early.size());
@@ -118,8 +118,8 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   if (llvm::any_of(early, isInBuffer))
     w.line("wide::Image<{}> second;", r.columns);
   {
-    auto begin = w.scope(
-        fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", words ? "words" : ""));
+    auto begin =
+        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", words ? "words" : ""));
     w.line("const abi::LaunchParams &p = Cta::params();");
     if (beside || !llvm::all_of(mine, isPool))
       w.line("const Buffers b{p.flagged};");
@@ -145,9 +145,9 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
     w.line("return {{c0, {}}};", dual ? "c0" : "c1");
   }
   {
-    auto load = w.scope(early.empty() ? "__device__ __forceinline__ Nothing early(int, int, int) const"
-                                      : fmt::format("__device__ __forceinline__ {} early(int row, int c0, int c1) const",
-                                                    type));
+    auto load = w.scope(early.empty()
+                            ? "__device__ __forceinline__ Nothing early(int, int, int) const"
+                            : fmt::format("__device__ __forceinline__ {} early(int row, int c0, int c1) const", type));
     if (early.empty()) {
       w.line("return {};");
     } else {
@@ -215,12 +215,11 @@ void TensorEmitter::emitWideSteps(std::vector<plan::Place> &operands) {
     if (isRowWork(phase)) {
       w.line("wide::rowStep({}), // {}", number, phase.name);
     } else if (phase.kind == plan::Phase::Attention) {
-      w.line("wide::attentionStep<{}>(),", names.kv());
+      w.line("wide::attentionStep(wide::AttendShape<{}>::tilesOfRow),", names.kv());
     } else {
       const plan::Place place = operandPlace(phase);
-      auto known = llvm::find_if(operands, [&](const plan::Place &p) {
-        return p.buffer == place.buffer && p.instance == place.instance;
-      });
+      auto known = llvm::find_if(
+          operands, [&](const plan::Place &p) { return p.buffer == place.buffer && p.instance == place.instance; });
       const size_t operand = known - operands.begin();
       if (known == operands.end())
         operands.push_back(place);
@@ -246,6 +245,21 @@ void TensorEmitter::emitWideModel(llvm::ArrayRef<plan::Place> operands) {
       w.line("{}return wide::operandOf({});", last ? "" : fmt::format("if (number == {}) ", i), rows);
     }
   }
+  const plan::Phase &attention =
+      *llvm::find_if(body().repeated, [](const plan::Phase &phase) { return phase.kind == plan::Phase::Attention; });
+  w.line("__device__ __forceinline__ static const abi::ModelParams &model() {{ return Cta::params().models[{}]; }}",
+         names.number);
+  w.line("__device__ __forceinline__ static int runs() { return pass().runs; }");
+  w.line("__device__ __forceinline__ static const PassRun &run(int i) { return pass().byRuns.run[i]; }");
+  for (const auto &[member, place] : {std::pair("queries", planned.placeOf.at(attention.op->operands[0].id)),
+                                      std::pair("attended", planned.placeOf.at(attention.op->result().id))})
+    w.line("__device__ __forceinline__ static char *{}(int layer) {{ return "
+           "Buffers{{Cta::params().flagged}}.{}.image.base; "
+           "}}",
+           member, names.rows(planned, place));
+  w.line("__device__ __forceinline__ static char *parts() {{ return Cta::params().flagged + {}ll + ctaAgain() * "
+         "wide::AttendShape<{}>::partBytes; }}",
+         planned.wide.partsOffset, names.kv());
   {
     auto fn = w.scope("__device__ __forceinline__ static void row(int number, int layer, int row)");
     if (!body().before.empty()) {
@@ -305,7 +319,7 @@ static void emitCta(CodeWriter &w, const plan::ModelPlan &planned) {
   w.line("__device__ __forceinline__ static const abi::LaunchParams &params() { return sharedOfCta().params; }");
   w.line("__device__ __forceinline__ static const PassShared &pass() { return sharedOfCta().pass; }");
   w.line("__device__ __forceinline__ static wide::Shared shared() { return sharedOfCta().wide(); }");
-  w.line("__device__ __forceinline__ static int rows() { return sharedOfCta().wideWords.pass.rows; }");
+  w.line("__device__ __forceinline__ static int rows() { return shared().pass.rows; }");
   w.line("__device__ __forceinline__ static void await(const u32 *counter, u32 least) {{ "
          "awaitCount(sharedOfCta().grid, {}, counter, least); }}",
          planned.wide.edge);
@@ -335,7 +349,7 @@ void emitWideParts(CodeWriter &w, const plan::Plan &plan, const Names &names) {
   w.line("static constexpr wide::Part parts[] = {{{}}};", fmt::join(parts, ", "));
   const auto role = [&](const char *name, const char *parameters, const char *arguments, const char *function) {
     w.line("__device__ __forceinline__ static void {}({}) {{ {}({}); }}", name, parameters,
-           wideFunction(names, function), arguments);
+           wideFunction(names, function), llvm::StringRef(arguments).split(", SCALE").first);
   };
 #define WIDE_ROLE(Name, Function, Parameters, Arguments, Attends) role(#Name, Parameters, Arguments, Function);
 #include "WideRoles.def"
@@ -358,10 +372,14 @@ void emitWideModelUnit(CodeWriter &w, const ir::Module &module, const plan::Plan
   }
   w.line();
   w.comment("The roles.");
+  const plan::Phase &attention = *llvm::find_if(
+      planned.segments[0].repeated, [](const plan::Phase &phase) { return phase.kind == plan::Phase::Attention; });
+  const std::string scale = floatLiteral(attention.op->get<ir::attr::scale>());
+  const auto arguments = [&](llvm::StringRef of) { return of == "layer, SCALE" ? "layer, " + scale : of.str(); };
   const std::string model = "wideUnit::" + names.outside("Wide"), pool = "wideUnit::" + names.outside(names.kv());
 #define WIDE_ROLE(Name, Function, Parameters, Arguments, Attends)                                                      \
-  w.line("extern \"C\" __device__ void {}({}) {{ wide::{}<{}{}>({}); }}", wideFunction(names, Function), Parameters,    \
-         #Name, model, Attends ? ", " + pool : "", Arguments);
+  w.line("extern \"C\" __device__ void {}({}) {{ wide::{}<{}{}>({}); }}", wideFunction(names, Function), Parameters,   \
+         #Name, model, Attends ? ", " + pool : "", arguments(Arguments));
 #include "WideRoles.def"
 }
 

@@ -154,7 +154,10 @@ private:
       }
     if (planned.wide.refused.empty()) {
       planned.wide.doneOffset = roundUp(plan.flaggedBytes, 256);
-      plan.flaggedBytes = planned.wide.doneOffset + roundUp(ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256);
+      plan.flaggedBytes =
+          planned.wide.doneOffset + roundUp(ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256);
+      planned.wide.partsOffset = plan.flaggedBytes;
+      plan.flaggedBytes += plan.ctas * partsOfWide(planned, model);
       for (Buffer &b : planned.buffers)
         if (b.wideBytes) {
           b.wideOffset = plan.flaggedBytes;
@@ -162,6 +165,16 @@ private:
         }
     }
     plan.flaggedBytes = plan.models.size() > 1 ? roundUp(plan.flaggedBytes, 256) : plan.flaggedBytes;
+  }
+
+  /// Bytes of a CTA for attention's parts of more than eight rounds in passes that run whole.
+  int64_t partsOfWide(const ModelPlan &planned, const Operation &model) const {
+    const Operation *pool = module.find(Op::Pool, planned.name);
+    const int64_t positions = pool ? pool->get<attr::pages>() * pool->get<attr::page_tokens>() : 0;
+    int64_t bytes = 0;
+    for (int64_t covered = 8 * kRound; covered < positions; covered *= 8)
+      bytes += wideLevelBytes(model.get<attr::head_dim>());
+    return bytes;
   }
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
@@ -258,8 +271,7 @@ private:
   /// Passes of more than kMaxRows rows that run whole: their shared memory begins after what other passes need again.
   /// After it no pass finds its draws, scratch or ring as they were. False when there is no room.
   bool planWide() {
-    const int64_t begin =
-        roundUp(plan.shared.controlBytes + otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
+    const int64_t begin = roundUp(plan.shared.controlBytes + otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
     plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes);
     return plan.shared.bytes <= plan.profile.sharedBytes;
   }

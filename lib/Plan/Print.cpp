@@ -149,8 +149,8 @@ std::string print(const Plan &plan) {
     for (const Buffer &b : planned.buffers)
       bytes += b.wideBytes * b.wideInstances();
     out += planned.wide.refused.empty()
-               ? fmt::format("  passes of more than {} rows run whole, with {} bytes of activations\n",
-                             plan.rowsAtOnce, bytes)
+               ? fmt::format("  passes of more than {} rows run whole, with {} bytes of activations\n", plan.rowsAtOnce,
+                             bytes)
                : fmt::format("  passes of more than {0} rows run in pieces of {0}: {1}\n", plan.rowsAtOnce,
                              planned.wide.refused);
   };

@@ -67,6 +67,11 @@ private:
   const Operation &model;
   std::set<int> written; ///< buffers
 
+  int64_t pageTokens() const {
+    const Operation *pool = module.find(Op::Pool, model.name);
+    return pool ? pool->get<attr::page_tokens>() : 1;
+  }
+
   std::string write(const Place &place) {
     const Buffer &b = planned.buffers[place.buffer];
     written.insert(place.buffer);
@@ -86,10 +91,14 @@ private:
           return why;
     if (phase.kind == Phase::Attention) {
       const int64_t dim = phase.op->get<attr::dim>();
-      return !inLayers                  ? "attention outside the layers"
-             : dim % 32 || dim > 128    ? fmt::format("heads of {} dims", dim)
+      return !inLayers                               ? "attention outside the layers"
+             : dim % 32 || (dim > 128 && dim != 256) ? fmt::format("heads of {} dims", dim)
+             : phase.op->get<attr::cap>() != 0 &&
+                     (phase.op->get<attr::cap>() < 1 || phase.op->get<attr::cap>() > 0x1p64)
+                 ? "its soft cap is not in 1 to 2^64"
+             : pageTokens() % 8                                               ? "pages are no multiples of 8 tokens"
              : phase.op->get<attr::heads>() % phase.op->get<attr::kv_heads>() ? "heads in uneven groups"
-                                                                             : "";
+                                                                              : "";
     }
     return phase.kind == Phase::Stream ? lookAtProducts(phase) : "";
   }
@@ -100,10 +109,10 @@ private:
       return fmt::format("`{}` takes {} columns, no multiple of 8", m.name, m.k);
     const ir::Region &region = phase.op->region();
     for (const PairRange &r : m.ranges) {
-      const bool even = r.pairBegin % kStripPairs == 0 &&
-                        (r.pairing == Pairing::Half ? r.turned / 2 % kStripPairs == 0 &&
-                                                          (r.dim - r.turned) / 2 % kStripPairs == 0
-                                                    : r.pairs % kStripPairs == 0);
+      const bool even =
+          r.pairBegin % kStripPairs == 0 &&
+          (r.pairing == Pairing::Half ? r.turned / 2 % kStripPairs == 0 && (r.dim - r.turned) / 2 % kStripPairs == 0
+                                      : r.pairs % kStripPairs == 0);
       if (!even || (r.pairing == Pairing::Adjacent && r.columns % 2))
         return fmt::format("`{}` has {} columns, which are no multiple of 16", r.weight, r.columns);
       // What is made of the range's products, forward.

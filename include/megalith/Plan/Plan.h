@@ -232,7 +232,8 @@ struct WidePasses {
   std::string refused = "no pass has so many"; ///< why they run in pieces; empty: they do not
   int64_t stepsOfLast = 0; ///< phases of the last layer up to the one that stores its keys and values
   int64_t doneOffset = 0;  ///< in the flagged words: a counter of each kWideCountedRows rows
-  int edge = -1;           ///< what they count
+  int64_t partsOffset = 0; ///< there: parts of attention of each CTA
+  int edge = -1;           ///< what the counters count
 };
 
 /// What calls read of a row: the logits, and results that the model's file names beside them.
@@ -261,7 +262,7 @@ struct ModelPlan {
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   std::vector<Result> results; ///< the first one is the logits
   WidePasses wide;
-  int64_t bestOffset;          ///< in the flagged words: maxima of all results, one after the other
+  int64_t bestOffset; ///< in the flagged words: maxima of all results, one after the other
   Reducing reducing;
 
   /// Buffers that the phase writes and that have images.

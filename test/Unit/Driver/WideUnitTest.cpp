@@ -1,9 +1,9 @@
 // The roles of a wide pass (device/wide) on the CPU executor, which looks for races: two products and a row's work in
 // each of two layers, against the same sums in the same order.
+#include "WideNumbers.h"
 #include "device/Shape.h"
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
-#include <bit>
 #include <cstring>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -52,6 +52,7 @@ struct Shared {
   Params params;
   wide::Sync sync;
   wide::Pass pass;
+  wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];
 };
@@ -132,28 +133,14 @@ extern "C" __global__ void run(const Params p) {
       wide::multiply<Wide>();
     }
   } else if (warp < kConsumerWarps + wide::kWeightWarps) {
-    wide::bringWeights<Wide>({0, 1, 0, 3}, warp - kConsumerWarps);
+    wide::bringWeights<Wide>(shared.pass.all, warp - kConsumerWarps);
   } else if (warp == kConsumerWarps + wide::kWeightWarps) {
-    wide::bringRows<Wide>({0, 1, 0, 3});
+    wide::bringRows<Wide>(shared.pass.all);
   } else {
     wide::signal<Wide>({0, 1, 0, 3});
   }
 }
 )";
-
-uint16_t bf16(float v) {
-  const uint32_t bits = std::bit_cast<uint32_t>(v);
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-float value(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
-
-/// Where a piece of eight columns of a row stands in 64-byte rows.
-size_t swizzled(int row, int column) {
-  return row * 64 + size_t((column / 8 % 4) ^ (row / 2 % 4)) * 16 + column % 8 * 2;
-}
-size_t placeInImage(int row, int column, int columns) {
-  return (size_t(row / 128) * (columns / 32) + column / 32) * 8192 + swizzled(row % 128, column);
-}
 
 struct WideUnitTest : testing::TestWithParam<Packed> {
   void *library = nullptr;
