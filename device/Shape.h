@@ -158,10 +158,9 @@ MEGALITH_SHAPE long long imageBytes(long long columns) {
 constexpr int kWideTile = 128, kWideCountedRows = 64;
 /// The ring's stages, and bytes of one: 64 columns of 128 weight rows and of a tile of the pass.
 constexpr int kWideStages = 6, kWideStageBytes = 2 * kWideTile * 2 * kBlockColumns * 2;
-/// Bytes of a consumer warp's sums that are turned, as two planes of 32 rows (WideTile.cuh), and of two words of each
-/// row of a tile.
+/// Bytes of a consumer warp's sums that are turned, as two planes of 32 rows (WideTile.cuh).
 constexpr int kWideTurnRowBytes = 16, kWideTurnPlaneBytes = 32 * kWideTurnRowBytes + 64;
-constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes + 2 * kWideTile * 4;
+constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes;
 /// Bytes of its shared memory, where that may begin, and bytes of words that its roles keep between such passes.
 constexpr int kWideAlignment = 1024, kWideWordsBytes = 384;
 constexpr int kWideBytes = kConsumerWarps * kWideTurnBytes + kWideStages * kWideStageBytes;

@@ -23,8 +23,7 @@ constexpr int kStages = kWideStages;
 static_assert(kStageBytes == kWideStageBytes);
 /// Warps that bring weights.
 constexpr int kWeightWarps = 2;
-/// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh), and two words of
-/// each row of a tile.
+/// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh).
 constexpr int kTurnRowBytes = kWideTurnRowBytes, kTurnPlaneBytes = kWideTurnPlaneBytes, kTurnBytes = kWideTurnBytes;
 
 /// A place in the ring, of a role between two calls, in one word: the stage of the next chunk, and bits of the role.

@@ -104,31 +104,26 @@ template <class Pool> struct KvOfOneRow {
   }
 };
 
-/// What an epilogue knows of the rows of its tile: two words of each in shared memory of the warp.
+/// What an epilogue knows of the rows of its tile.
 template <class W> struct TileRows {
-  int *words;
-  /// All lanes: the rows' positions.
-  __device__ __forceinline__ void begin(int firstRow, int *of) {
-    words = of;
-    eachRow(firstRow, [&](int i, const PassRun &run, int row) { words[i] = run.position + row - run.firstRow; });
-  }
-  /// The same, and the places of their keys and values.
-  template <class Pool> __device__ __forceinline__ void beginPlaces(int firstRow, int *of) {
-    begin(firstRow, of);
-    eachRow(firstRow,
-            [&](int i, const PassRun &run, int row) { words[i + kTile] = placeOfRow<Pool>(W::params(), run, row); });
-  }
-  __device__ __forceinline__ int position(int row) const { return words[row]; }
-  __device__ __forceinline__ int place(int row) const { return words[row + kTile]; }
-
-private:
-  template <class Fn> __device__ __forceinline__ void eachRow(int firstRow, Fn fn) const {
+  int firstRow;
+  const int *positions; ///< in shared memory of the warp
+  /// All lanes.
+  __device__ __forceinline__ void begin(int row, int *words) {
+    firstRow = row;
+    positions = words;
 #pragma unroll 1
     for (int i = laneId(); i < kTile; i += 32) {
-      const int row = min(firstRow + i, W::rows() - 1);
-      fn(i, runOfRow(W::pass(), row), row);
+      const int number = min(row + i, W::rows() - 1);
+      const PassRun &run = runOfRow(W::pass(), number);
+      words[i] = run.position + number - run.firstRow;
     }
     __syncwarp();
+  }
+  __device__ __forceinline__ int position(int row) const { return positions[row]; }
+  template <class Pool> __device__ __forceinline__ int place(int row) const {
+    const int number = firstRow + row;
+    return placeOfRow<Pool>(W::params(), runOfRow(W::pass(), number), number);
   }
 };
 

@@ -97,7 +97,7 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   const bool turns =
       llvm::any_of(earlyOps, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
   const auto isPool = [](const Sink &sink) { return sink.store == "keys" || sink.store == "values"; };
-  const bool places = llvm::any_of(mine, isPool), words = turns || places;
+  const bool places = llvm::any_of(mine, isPool);
   const std::string type = fmt::format("Beside<0, {}>", early.size());
   w.line();
   w.comment(fmt::format("{}{}{}: what becomes of its sums.", r.weight, r.second.empty() ? "" : " with " + r.second,
@@ -106,7 +106,7 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   w.line("static constexpr auto pairs = wide::Pairs::{};", dual ? "One" : half ? "Halves" : "Adjacent");
   w.line("static constexpr bool residual = {};", beside != nullptr);
   w.line("int layer;");
-  if (words)
+  if (turns || places)
     w.line("wide::TileRows<Cta> rows;");
   for (auto [i, sink] : llvm::enumerate(mine))
     if (isPool(sink))
@@ -119,14 +119,14 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
     w.line("wide::Image<{}> second;", r.columns);
   {
     auto begin =
-        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", words ? "words" : ""));
+        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", turns ? "words" : ""));
     w.line("const abi::LaunchParams &p = Cta::params();");
     if (beside || !llvm::all_of(mine, isPool))
       w.line("const Buffers b{p.flagged};");
-    if (places)
-      w.line("rows.beginPlaces<{}>(firstRow, words);", names.kv());
-    else if (words)
+    if (turns)
       w.line("rows.begin(firstRow, words);");
+    else if (places)
+      w.line("rows.firstRow = firstRow;");
     for (auto [i, sink] : llvm::enumerate(mine))
       if (isPool(sink))
         w.line("{0}.cache = wide::layerOf<{1}>({2}.{3}, {4});", sink.store, names.kv(), names.params(),
@@ -198,7 +198,7 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   for (auto [i, sink] : llvm::enumerate(mine)) {
     at(sink.loc);
     if (isPool(sink))
-      w.line("{}.store(rows.place(row), col, words);", sink.store);
+      w.line("{}.store(rows.place<{}>(row), col, words);", sink.store, names.kv());
     else
       w.line("to{}.store(row, col, words);", i ? std::to_string(i) : "");
   }

@@ -86,7 +86,7 @@ struct DownEnd {
   static constexpr auto pairs = wide::Pairs::Adjacent;
   static constexpr bool residual = true;
   wide::Image<256> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {

@@ -67,7 +67,7 @@ struct UpEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
   wide::Image<H> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<1> value(int, int, float y0, float y1, Floats<2>, Nothing2) const { return {{y0 - y1}}; }
@@ -77,7 +77,7 @@ struct DownEnd {
   static constexpr auto pairs = wide::Pairs::Adjacent;
   static constexpr bool residual = true;
   wide::Image<512> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
