@@ -160,10 +160,9 @@ template <class Control, class Pool> __device__ void openWidePiece(Control &c, P
   c.pass->byRuns.hashStride = rowWords;
 }
 
-/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. It is wide where the kernel has
-/// wide passes, and the rows that are not read are many and runs; their calls have the numbers of their runs in
-/// `rowBegin`, then. `flags`: of the piece of the
-/// calls that are read. One thread.
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
+/// calls that are read. Where a kernel has wide passes, the rows of the others are one wide piece, if they are many and
+/// all of them runs. Then `rowBegin` of a call is the number of its run. One thread.
 template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
   c.unread = c.to = c.readLeft = 0;
   int runs = 0;
