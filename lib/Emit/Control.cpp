@@ -111,6 +111,8 @@ private:
     const auto s = w.record("struct Config");
     constant("slots", module.param("slots"));
     constant("rowsPerPass", module.param("rows_per_pass"));
+    if (const int64_t beside = ir::rowsBeside(module); beside < module.param("rows_per_pass"))
+      constant("rowsBeside", beside, "of calls with chunk, while another request holds a slot");
     if (layout.several()) {
       std::string list;
       for (const PoolLayout &pool : layout.pools)
