@@ -109,11 +109,11 @@ private:
       return fmt::format("`{}` takes {} columns, no multiple of 8", m.name, m.k);
     const ir::Region &region = phase.op->region();
     for (const PairRange &r : m.ranges) {
-      const bool even =
-          r.pairBegin % kStripPairs == 0 &&
-          (r.pairing == Pairing::Half ? r.turned / 2 % kStripPairs == 0 && (r.dim - r.turned) / 2 % kStripPairs == 0
-                                      : r.pairs % kStripPairs == 0);
-      if (!even || (r.pairing == Pairing::Adjacent && r.columns % 2))
+      if (r.pairing == Pairing::Half && (r.turned / 2 % kStripPairs != 0 || (r.dim - r.turned) / 2 % kStripPairs != 0))
+        return fmt::format("of each {} columns of `{}` {} turn, and these or the others are no multiple of 16", r.dim,
+                           r.weight, r.turned);
+      if (r.pairBegin % kStripPairs != 0 || r.pairs % kStripPairs != 0 ||
+          (r.pairing == Pairing::Adjacent && r.columns % 2))
         return fmt::format("`{}` has {} columns, which are no multiple of 16", r.weight, r.columns);
       // What is made of the range's products, forward.
       std::set<uint32_t> made = {r.product.id};
