@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compile a text that includes headers of device/ as megalith does, and print what ptxas says, its remarks among it:
 
-    nvrtc.py ROOT OUT.cubin UNIT.cu [option of NVRTC]...
+    nvrtc.py ROOT OUT.cubin UNIT.cu [option of NVRTC]...     writes OUT.ptx, too
     nvrtc.py --link OUT.cubin UNIT.cubin...
 
 megalith itself keeps ptxas's remarks to itself (lib/Jit/Compile.cpp). $MEGALITH_NVRTC and $MEGALITH_NVJITLINK: the libraries.
@@ -24,17 +24,17 @@ def output(size_of, get, handle):
     return text.raw
 
 
-def headers(root):
+def headers(root, unit):
     named = {}
     for folder, prefix in (("device", ""), ("device/wide", ""), ("device/cuda", ""), ("include/megalith/Contract", "Contract/")):
         named |= {f"megalith/{prefix}{file.name}": file.read_text() for file in sorted((root / folder).iterdir())
                   if file.suffix in (".h", ".def", ".cuh")}
-    return named | {file.name: file.read_text() for file in (root / "test/Emit/Inputs/wide-unit").glob("*.h")}
+    return named | {file.name: file.read_text() for file in pathlib.Path(unit).parent.glob("*.h")}
 
 
 def compile_unit(root, out, unit, options):
     nvrtc = ctypes.CDLL(os.environ.get("MEGALITH_NVRTC") or "libnvrtc.so.13")
-    texts = headers(pathlib.Path(root))
+    texts = headers(pathlib.Path(root), unit)
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), pathlib.Path(unit).read_text().encode(), os.path.basename(unit).encode(), len(texts),
                              strings(list(texts.values())), strings(list(texts)))
@@ -44,6 +44,8 @@ def compile_unit(root, out, unit, options):
     if failed:
         sys.exit(1)
     pathlib.Path(out).write_bytes(output(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program))
+    ptx = output(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    pathlib.Path(out).with_suffix(".ptx").write_bytes(ptx.split(b"\0")[0])
 
 
 def link(out, units):

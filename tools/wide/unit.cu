@@ -1,6 +1,6 @@
-//===- what the emitter will write of a wide pass -------------------------===//
+//===- products of a wide pass, on their own ------------------------------===//
 //
-// Products of the 1B shape, with every kind of epilogue that the shipped models have. entry.cu calls its functions.
+// Products of the 1B shape, which are written here as megalith writes them. entry.cu calls its functions.
 //===----------------------------------------------------------------------===//
 #include "megalith/Abi.h"
 #include "megalith/Contract/Row.h"
@@ -64,24 +64,13 @@ struct NoEarly {};
 struct Angle {
   Bf16Floats<2> cos, sin;
 };
-/// A column's bias, or none.
-struct NoBias {
-  __device__ __forceinline__ RoundedFloats<2> of(Floats<2> y, int, int) const { return toBf16(y); }
-};
-struct BiasAt {
-  WeightVector<2048> bias;
-  __device__ __forceinline__ RoundedFloats<2> of(Floats<2> y, int c0, int c1) const {
-    return toBf16(add(toBf16(y), bias.loadPair(c0, c1)));
-  }
-};
 /// q and k.
-template <class Store, class Bias = NoBias> struct RopeEnd {
+template <class Store> struct RopeEnd {
   static constexpr auto pairs = wide::Pairs::Halves;
   static constexpr bool residual = false;
   const float *ropeTable;
   int firstPair;
   Store to;
-  Bias bias;
   __device__ __forceinline__ void begin(int firstRow, int *words) { to.begin(firstRow, words); }
   __device__ __forceinline__ wide::Columns columns(int pair) const {
     const int j = pair - firstPair, c0 = j / 32 * 64 + j % 32;
@@ -91,8 +80,8 @@ template <class Store, class Bias = NoBias> struct RopeEnd {
     const Float2 angle = reinterpret_cast<const Float2 *>(ropeTable)[to.position(row) * 32 + c0 % 64];
     return {{angle.x, angle.x}, {angle.y, angle.y}};
   }
-  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2>, const Angle &angle) const {
-    const auto t = bias.of({{y0, y1}}, c0, c1);
+  __device__ __forceinline__ Floats<2> value(int, int, float y0, float y1, Floats<2>, const Angle &angle) const {
+    const auto t = toBf16(Floats<2>{{y0, y1}});
     return add(Floats<2>(toBf16(mul(t, angle.cos))), Floats<2>(toBf16(mul(rotatePairs(t), angle.sin))));
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
@@ -120,32 +109,22 @@ struct ValueEnd : PairEnd {
   }
 };
 /// wo and down.
-template <class Bias = NoBias> struct ResidualEnd : PairEnd {
+struct ResidualEnd : PairEnd {
   static constexpr bool residual = true;
   wide::Image<2048> from, to;
-  Bias bias;
   __device__ __forceinline__ void begin(int firstRow, int *words) {
     from = from.from(firstRow);
     to = to.from(firstRow);
   }
-  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, NoEarly) const {
-    return add(old, Floats<2>(bias.of({{y0, y1}}, c0, c1)));
+  __device__ __forceinline__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, NoEarly) const {
+    return add(old, Floats<2>(toBf16(Floats<2>{{y0, y1}})));
   }
   __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-/// gate and up; without a gate, and plain.
+/// gate and up.
 struct Silu {
   template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return silu(x); }
-};
-struct GeluTanh {
-  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return geluTanh(x); }
-};
-struct Gelu {
-  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return gelu(x); }
-};
-struct Same {
-  template <int N> __device__ __forceinline__ static Floats<N> of(Floats<N> x) { return x; }
 };
 template <class Activation> struct GatedEnd {
   static constexpr auto pairs = wide::Pairs::One;
@@ -160,16 +139,6 @@ template <class Activation> struct GatedEnd {
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-template <class Activation, class Bias = NoBias> struct PlainEnd : PairEnd {
-  wide::Image<8192> to;
-  Bias bias;
-  __device__ __forceinline__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
-  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2>, NoEarly) const {
-    return Activation::of(Floats<2>(bias.of({{y0, y1}}, c0, c1)));
-  }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
-};
-
 __constant__ wide::Step kSteps[] = {
     wide::rowStep(0), wide::productStep<matrices::WqWkWv>(true, 0, 0), wide::productStep<matrices::Wo>(true, 1, 1),
     wide::rowStep(0), wide::productStep<matrices::GateUp>(true, 0, 2), wide::productStep<matrices::Down>(true, 2, 1),
@@ -199,53 +168,27 @@ struct Wide {
   template <class Fn> __device__ __forceinline__ static void end(int number, int layer, int pair, Fn fn) {
     const TestParams &p = sharedOfCta().params;
     const long long ofLayer = layer * PoolStrides<Pool>::layer;
-    [[maybe_unused]] const BiasAt bias{{p.bias}};
     switch (number) {
     case 0:
       if (pair < 1024)
-        fn(RopeEnd<ToImage>{p.ropeCosSin, 0, {{}, {p.q}}, {}});
+        fn(RopeEnd<ToImage>{p.ropeCosSin, 0, {{}, {p.q}}});
       else if (pair < 1280)
-        fn(RopeEnd<ToPool>{p.ropeCosSin, 1024, {{}, p.keys + ofLayer}, {}});
+        fn(RopeEnd<ToPool>{p.ropeCosSin, 1024, {{}, p.keys + ofLayer}});
       else if (pair < 1536)
         fn(ValueEnd{{}, 1280, {{}, p.values + ofLayer}, p.spoiled});
       break;
     case 1: // wo and down
       if (pair < 1024)
-        fn(ResidualEnd<>{{}, {p.x}, {p.x}, {}});
+        fn(ResidualEnd{{}, {p.x}, {p.x}});
       break;
     case 2:
       if (pair < 8192)
         fn(GatedEnd<Silu>{{p.h}});
       break;
-#if MEGALITH_TEST_FAMILIES // what other models have
-    case 3:
-      if (pair < 1024)
-        fn(RopeEnd<ToImage, BiasAt>{p.ropeCosSin, 0, {{}, {p.q}}, bias});
-      break;
-    case 4:
-      if (pair < 1024)
-        fn(ResidualEnd<BiasAt>{{}, {p.x}, {p.x}, bias});
-      break;
-    case 5:
-      if (pair < 8192)
-        fn(GatedEnd<GeluTanh>{{p.h}});
-      break;
-    case 6:
-      if (pair < 4096)
-        fn(PlainEnd<Gelu, BiasAt>{{}, {p.h}, bias});
-      break;
-    case 7:
-      if (pair < 4096)
-        fn(PlainEnd<Same>{{}, {p.h}, {}});
-      break;
-#endif
     }
   }
 };
 
-#if MEGALITH_TEST_INLINED // no registers of a caller are saved: what ptxas spills then is a spill
-extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined() { wide::multiply<Wide>(); }
-#else
 extern "C" {
 __device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
@@ -253,4 +196,3 @@ __device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(Wide:
 __device__ void megalith_wide_rows() { wide::bringRows<Wide>(Wide::shared().pass.all); }
 __device__ void megalith_wide_signal() { wide::signal<Wide>(Wide::shared().pass.all); }
 }
-#endif

@@ -8,7 +8,7 @@ struct TestParams {
   const char *stream;
   char *x, *n, *q, *h; ///< images
   unsigned short *keys, *values;
-  const unsigned short *bias, *norm;
+  const unsigned short *norm;
   const float *ropeCosSin;
   const int *pageTable;
   unsigned *done, *spoiled;
