@@ -1,9 +1,9 @@
 // Attention of a wide pass (device/wide/WideAttend.cuh) on the CPU executor, which looks for races: in each of two
 // layers rows make queries, keys and values, rows attend, and a product takes the result. All of it against the law of
 // docs/ir.md, bit by bit.
+#include "WideNumbers.h"
 #include "device/Shape.h"
 #include "megalith/Driver/Compilation.h"
-#include "WideNumbers.h"
 #include "runtime/cpu/CpuEngine.h"
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,9 @@ struct Shape {
   const char *name;
   int dim, heads, kvHeads;
   float scale;
-  int window = 0;
+  std::vector<std::pair<int, int>> runs; ///< rows, and the position of the first one
+  bool first = false;                    ///< runs of many kinds, too
+  int window = 0;                        ///< of the second layer; the first one has half of it
   float cap = 0;
 };
 struct Params {
@@ -214,8 +216,8 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
   void SetUp() override {
     SourceFiles sources;
     Diagnostics diags{sources};
-    std::string text = fmt::format("#define DIM {}\n#define HEADS {}\n#define KV_HEADS {}\n#define SCALE {}f\n", shape.dim,
-                                   shape.heads, shape.kvHeads, std::to_string(shape.scale));
+    std::string text = fmt::format("#define DIM {}\n#define HEADS {}\n#define KV_HEADS {}\n#define SCALE {}f\n",
+                                   shape.dim, shape.heads, shape.kvHeads, std::to_string(shape.scale));
     if (shape.window)
       text += fmt::format("#define WINDOW {}\n", shape.window);
     if (shape.cap > 0)
@@ -394,8 +396,9 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
     p.q = executor.allocate("q", imageBytes, cpu::Initial::Zero);
     p.attended = executor.allocate("attended", imageBytes, cpu::Initial::Zero);
     for (int which = 0; which < 2; ++which)
-      (which ? p.values : p.keys) = executor.allocate(which ? "values" : "keys", pool[which].size() * 2,
-                                                      cpu::Initial::Image, reinterpret_cast<char *>(pool[which].data()));
+      (which ? p.values : p.keys) =
+          executor.allocate(which ? "values" : "keys", pool[which].size() * 2, cpu::Initial::Image,
+                            reinterpret_cast<char *>(pool[which].data()));
     p.pageTable = reinterpret_cast<int *>(executor.allocate("pages", pageTable.size() * 4, cpu::Initial::Image,
                                                             reinterpret_cast<char *>(pageTable.data())));
     p.parts = executor.allocate("parts", size_t(ctas) * 8 * 34 * 4096, cpu::Initial::Zero);
@@ -410,7 +413,8 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
     std::string parties;
     if (result.finding)
       for (const auto &party : result.finding->parties)
-        parties += fmt::format(" | {} CTA {} thread {} pc {}", party.role, party.place.cta, party.place.thread, party.place.pc);
+        parties += fmt::format(" | {} CTA {} thread {} pc {}", party.role, party.place.cta, party.place.thread,
+                               party.place.pc);
     ASSERT_FALSE(result.finding) << result.finding->what << parties;
 
     int differ = 0;
@@ -434,13 +438,13 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
         }
       for (int of = 0; of < p.rows; ++of)
         for (int c = 0; c < kX; ++c)
-          x[size_t(of) * kX + c] =
-              bf16(value(x[size_t(of) * kX + c]) +
-                   product(&weights[layer][size_t(c) * columns()], &attended[size_t(of) * columns()]));
+          x[size_t(of) * kX + c] = bf16(value(x[size_t(of) * kX + c]) + product(&weights[layer][size_t(c) * columns()],
+                                                                                &attended[size_t(of) * columns()]));
     }
     for (int of = 0; of < p.rows; ++of)
       for (int c = 0; c < columns(); ++c)
-        differ += std::memcmp(p.attended + placeInImage(of, c, columns()), &attended[size_t(of) * columns() + c], 2) != 0;
+        differ +=
+            std::memcmp(p.attended + placeInImage(of, c, columns()), &attended[size_t(of) * columns() + c], 2) != 0;
     EXPECT_EQ(differ, 0) << "attended, of " << attended.size();
     for (int of = 0; of < p.rows; ++of)
       for (int c = 0; c < kX; ++c)
@@ -449,11 +453,23 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
   }
 };
 
-TEST_P(WideAttendTest, Bits) { check({{61, 0}, {3, 2110}, {75, 250}, {1, 0}}, 4); }
+TEST_P(WideAttendTest, Bits) {
+  const Shape &shape = GetParam();
+  if (shape.first)
+    check({{61, 0}, {3, 2110}, {75, 250}, {1, 0}}, 4);
+  check(shape.runs, 2, {.kind = cpu::Schedule::Random, .seed = 3});
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, WideAttendTest,
-                         testing::Values(Shape{"64x4", 64, 4, 1, 0.125f}),
-                         [](const auto &info) { return std::string("Of") + info.param.name; });
+                         testing::Values(Shape{"Group4", 64, 4, 1, 0.125f, {{9, 4}}, true},
+                                         Shape{"Group1Of96", 96, 2, 2, 0.1f, {{120, 3}, {13, 270}}},
+                                         Shape{"Group3Of128", 128, 3, 1, 0.0884f, {{5, 1}, {45, 240}, {90, 2}}},
+                                         Shape{"Group7InWindow", 64, 7, 1, 0.125f, {{22, 700}, {4, 0}}, false, 300},
+                                         Shape{"Group8Bent", 64, 8, 1, 0.125f, {{11, 30}, {10, 250}}, false, 0, 3.0f},
+                                         Shape{"Group16", 32, 16, 1, 0.2f, {{3, 1}, {14, 0}}},
+                                         Shape{"Slices", 64, 20, 1, -0.125f, {{10, 255}}},
+                                         Shape{"Group2Of256", 256, 2, 1, 0.0625f, {{6, 3}, {37, 240}}}),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace attend_test
 } // namespace megalith

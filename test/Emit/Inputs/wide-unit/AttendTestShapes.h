@@ -7,7 +7,8 @@
 #define KV_HEADS 8
 #endif
 struct Pool {
-  static constexpr int model = 0, heads = HEADS, kvHeads = KV_HEADS, headDim = DIM, layers = 16, pages = 512, pageTokens = 128;
+  static constexpr int model = 0, heads = HEADS, kvHeads = KV_HEADS, headDim = DIM, layers = 16, pages = 512,
+                       pageTokens = 128;
 #ifdef WINDOW
   static constexpr int mostWindow = WINDOW;
   __device__ static int window(int) { return WINDOW; }
