@@ -160,6 +160,14 @@ constexpr int kMostRanges = 256;
 /// Units beyond one of each tile, for each CTA; and units of wide tiles.
 constexpr int kSplitUnits = 4, kWideUnits = 8;
 
+/// Levels of parts, each of eight of the level below, that so many positions can fill.
+MEGALITH_SHAPE int partLevels(long long positions) {
+  int levels = 1;
+  for (long long covered = 8ll * kRound; covered < positions; covered *= 8)
+    ++levels;
+  return levels;
+}
+
 struct Attention {
   long long heads, kvHeads, dim;
 
@@ -258,6 +266,24 @@ struct WideAttention {
     return of.valueSlabs() == 1 && room >= leastBytes() + stateBytes;
   }
   MEGALITH_SHAPE long long unitBytes() const { return of.valueSlabs() * words * kConsumerThreads * 16; }
+};
+
+/// Attention of a pass of more than kMaxRows rows (device/wide/WideAttend.cuh).
+struct PassAttention {
+  Attention of;
+
+  /// Whether a head, pages and a soft cap (0: none) are as it wants them.
+  MEGALITH_SHAPE bool fits(long long pageTokens, float softCap) const {
+    const bool dims = of.dim % 32 == 0 && (of.dim <= 128 || of.dim == 256);
+    return dims && pageTokens % 8 == 0 && (softCap == 0.0f || (softCap >= 1.0f && softCap <= 0x1p64f));
+  }
+  /// Two warpgroups have the same pairs, and half of the dims each.
+  MEGALITH_SHAPE bool halves() const { return of.dim > 128; }
+  /// A thread's sums, in words of 16 bytes: of two pairs, of each eight of its warpgroup's dims two.
+  MEGALITH_SHAPE long long words() const { return (halves() ? of.dim / 2 : of.dim) / 8; }
+  /// Bytes of a level of parts in memory, of a CTA: (m, z) and the sums. And of all levels above the first one.
+  MEGALITH_SHAPE long long levelBytes() const { return (1 + words()) * kConsumerThreads * 16; }
+  MEGALITH_SHAPE long long partBytes(long long positions) const { return (partLevels(positions) - 1) * levelBytes(); }
 };
 
 /// Registers that the hardware gives each thread of a CTA that runs alone on its SM: 65,536 of an SM, dealt to
