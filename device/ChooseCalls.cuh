@@ -126,6 +126,12 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
   return served;
 }
 
+/// Flags of a piece of rows that are not read: until the last piece the model stays the same, and no logits are wanted.
+template <class Pool, class Control> __device__ __forceinline__ u32 flagsOfUnread(const Control &c) {
+  constexpr u32 same = abi::kModels > 1 ? u32(Pool::model) << kPassModelShift | u32(Pool::model) << kPassNextShift : 0;
+  return c.to == c.unread && c.readLeft == 0 ? c.flags : same | (c.flags & kFresh);
+}
+
 /// Opens the next piece of a pass that runs in pieces. One thread.
 template <class Control, class Pool> __device__ void openPiece(Control &c, Pool &) {
   auto &pass = passOf<typename Control::Config>(*c.pass);
@@ -138,16 +144,30 @@ template <class Control, class Pool> __device__ void openPiece(Control &c, Pool 
     c.readLeft = 0;
     return;
   }
-  // Until the last piece the model stays the same, and no logits are wanted.
-  constexpr u32 same = abi::kModels > 1 ? u32(Pool::model) << kPassModelShift | u32(Pool::model) << kPassNextShift : 0;
-  openPass(pass, p, c.to - c.from, c.to == c.unread && c.readLeft == 0 ? c.flags : same | (c.flags & kFresh), c.tick,
-           first);
+  openPass(pass, p, c.to - c.from, flagsOfUnread<Pool>(c), c.tick, first);
 }
 
-/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
+/// Opens the one wide piece of all rows that are not read, of which there are `runs` runs. One thread.
+template <class Control, class Pool> __device__ void openWidePiece(Control &c, Pool &, int runs) {
+  const abi::LaunchParams &p = c.params();
+  c.from = 0;
+  c.to = c.unread;
+  openPass(passOf<typename Control::Config>(*c.pass), p, countOfRuns(c.unread, runs), flagsOfUnread<Pool>(c) | kWide,
+           c.tick, int(c.rowsDone));
+  const int rowWords = wordsOfTracedRow(c);
+  u32 *const rows = p.trace && p.kvHash ? placeOfPiece(c, rowWords) : nullptr;
+  c.pass->byRuns.hashes = rows ? rows + rowWords - 1 : nullptr;
+  c.pass->byRuns.hashStride = rowWords;
+}
+
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. It is wide where the kernel has
+/// wide passes, and the rows that are not read are many and runs; their calls have the numbers of their runs in
+/// `rowBegin`, then. `flags`: of the piece of the
 /// calls that are read. One thread.
 template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
   c.unread = c.to = c.readLeft = 0;
+  int runs = 0;
+  bool wide = Control::wide;
 #pragma unroll 1
   for (int s = 0; s < Control::Config::slots; ++s) {
     if (c.taken[s] < 0)
@@ -157,9 +177,16 @@ template <class Control, class Pool> __device__ __noinline__ void cutPass(Contro
     c.firstUnread[s] = read ? -1 : rows;
     c.rowBegin[s] = read ? rows : 0;
     rows += c.taken[s];
+    if (Control::wide && !read && c.taken[s] > 0) {
+      c.rowBegin[s] = runs++;
+      wide = wide && c.isRun(pool, s);
+    }
   }
   c.flags = flags;
-  openPiece(c, pool);
+  if (wide && c.unread > kMaxRows && runs <= kMaxRows)
+    openWidePiece(c, pool, runs);
+  else
+    openPiece(c, pool);
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.

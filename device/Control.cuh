@@ -82,6 +82,7 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
   static constexpr bool trees = hasTrees<Config>();              ///< of some pool
   static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
   static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
+  static constexpr bool wide = pieces && mayRunWide<Config>();   ///< a piece may be wide
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
 
@@ -126,6 +127,19 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
     if constexpr (pieces)
       return this->unread > 0 && this->firstUnread[slot] >= 0;
     return false;
+  }
+  /// Whether a wide piece is open.
+  __device__ __forceinline__ bool isWide() const {
+    if constexpr (wide)
+      return this->unread > 0 && this->pass->runs > 0;
+    return false;
+  }
+  /// Whether the rows of a call that is not read may be a run: they are fed the request's own tokens. issueRows()
+  /// compared them as far as there are any.
+  template <class Pool> __device__ __forceinline__ bool isRun(const Pool &pool, int slot) {
+    const auto &r = seated(slot);
+    return !(callFlags[slot] & RowIsDraft) && firstPlace(pool, slot) + this->taken[slot] <= r.numTokens &&
+           r.tokenBegin + r.numTokens <= 0x7fffffff;
   }
   /// The place of the first row of the slot's call.
   template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {

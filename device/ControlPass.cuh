@@ -174,20 +174,33 @@ __device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row
   openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
 }
 
-/// Rows of a slot's call that stand in the piece of the pass that runs now; and which number row 0 of the call has, or
-/// would have.
+/// Rows of a slot's call that stand in the piece of the pass that runs now, one by one; and which number row 0 of the
+/// call has, or would have.
 struct RowsOfPiece {
   int from, to, begin;
 };
 template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(const Control &c, int slot) {
   const int count = c.taken[slot];
   if constexpr (Control::pieces)
-    if (c.unread > 0) {
+    if (c.isWide()) {
+      return {};
+    } else if (c.unread > 0) {
       const int begin = c.firstUnread[slot] - c.from;
       return c.isUnread(slot) ? RowsOfPiece{max(0, -begin), max(0, min(count, c.to - c.firstUnread[slot])), begin}
                               : RowsOfPiece{0, c.from == c.to ? count : 0, c.rowBegin[slot]};
     }
   return {0, count, c.rowBegin[slot]};
+}
+
+/// In a wide piece: tells all CTAs the rows of a slot's call, as one run. Its pages stand in the slot's table. One
+/// lane.
+template <class Control, class Pool> __device__ void openRunOfCall(Control &c, Pool &pool, int slot) {
+  const abi::LaunchParams &p = c.params();
+  const auto &r = c.seated(slot);
+  const int count = c.taken[slot], first = c.firstPlace(pool, slot), last = first + count - 1;
+  if (p.logits && !p.replay && (!Control::several || Pool::model == 0)) // notes that the line has no logits
+    c.logitsLine(pool, slot, chainRow(slot, 0, last, 0), 0);
+  openRun(*c.pass, p, c.rowBegin[slot], {slot, c.firstUnread[slot], count, first, int(r.tokenBegin) + first});
 }
 
 /// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot. `again`: the pass runs in
@@ -210,7 +223,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
 #pragma unroll 1
     for (int i = from + laneId(); i < to; i += 32) {
       const int place = firstPlace + i;
-      Row row = {s, pool.fedToken(s, place), place, place, place + 1, place - 1, flagsOfCall, RowNotWanted};
+      Row row = chainRow(s, pool.fedToken(s, place), place, flagsOfCall);
       if constexpr (Pool::trees)
         if (pool.someFree[s]) {
           row.position = pool.rowWord(s, Pool::Position, place);
@@ -235,6 +248,9 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       continue;
     pool.take(s, top, added);
     __syncwarp();
+    if constexpr (Control::wide)
+      if (laneId() == 0 && c.isWide() && c.isUnread(s) && count > 0)
+        openRunOfCall(c, pool, s);
     if (laneId() == 0) {
       pool.setHeld(s, pool.held[s] + added);
       r.served = 1;
@@ -262,11 +278,16 @@ template <class Control> __device__ __forceinline__ void tellRowQueries(Control 
 template <class Control> __device__ bool nextPiece(Control &c) {
   consumerSync();
   const bool more = c.unread > 0 && (c.to < c.unread || c.readLeft > 0);
-  if (!more)
+  if (!more && !c.isWide())
     return false;
   if (c.params().trace && warpId() == 0)
     tracePiece(c);
   consumerSync();
+  if (!more) { // a wide piece: no row is left that traceRows() could write
+    if (threadIdx.x == 0)
+      c.from = c.unread;
+    return false;
+  }
   c.pools.each([&](auto &pool) {
     if (pool.model != c.pass->model)
       return;

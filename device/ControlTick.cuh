@@ -331,6 +331,11 @@ template <class Control> __device__ __forceinline__ int tracedWords(Control &c, 
   return words;
 }
 
+/// A row that sees all positions up to its own.
+__device__ __forceinline__ Row chainRow(int slot, int token, int position, u32 flags) {
+  return {slot, token, position, position, position + 1, position - 1, flags, RowNotWanted};
+}
+
 /// Rows of the pass in front of the piece that runs, or has run.
 template <class Control> __device__ __forceinline__ int rowsBefore(const Control &c) {
   if constexpr (Control::pieces)
@@ -364,15 +369,49 @@ template <class Control> __device__ __forceinline__ int wordsOfTracedRow(Control
   return words;
 }
 
+/// Of a pass that runs in pieces: where the record will have its first row, if the trace has room up to the end of the
+/// present piece; else null.
+template <class Control> __device__ __forceinline__ u32 *placeOfPiece(Control &c, int rowWords) {
+  const abi::LaunchParams &p = c.params();
+  const long long begin =
+      p.stats->traceWords + (Control::several ? int(abi::kTracePassWords) : int(abi::kTraceTickWords));
+  const bool fits =
+      p.stats->traceDropped == 0 && begin + (long long)(rowsBefore(c) + c.pass->numRows) * rowWords <= p.traceCapacity;
+  return fits ? p.trace + begin : nullptr;
+}
+
+/// Writes the rows of a wide piece, whose hashes are there (PassRuns), where `out` is the place of the first one. The
+/// warp.
+template <class Control> __device__ void traceRuns(Control &c, u32 *out, int rowWords) {
+  constexpr int wordsOfRow = sizeof(Row) / 4;
+  const abi::LaunchParams &p = c.params();
+  const int words = rowWords - (p.kvHash ? 1 : 0);
+#pragma unroll 1
+  for (int i = 0; i < c.pass->runs; ++i) {
+    const PassRun run = c.pass->byRuns.run[i];
+#pragma unroll 1
+    for (int row = laneId(); row < run.rows; row += 32) {
+      u32 *const to = out + (long long)(run.firstRow + row) * rowWords;
+      const Row traced = chainRow(run.slot, p.tokens[run.firstToken + row], run.position + row, 0);
+      for (int word = 0; word < words; ++word) // no call that is not read has queries
+        to[word] = word < wordsOfRow ? reinterpret_cast<const u32 *>(&traced)[word] : 0;
+    }
+  }
+}
+
 /// Of a pass that runs in pieces, writes the rows of one to where the record will have them, if the trace has room.
 /// Warp 0.
 template <class Control> __device__ __noinline__ void tracePiece(Control &c) {
-  const abi::LaunchParams &p = c.params();
   const int rowWords = wordsOfTracedRow(c);
-  const long long begin =
-      p.stats->traceWords + (Control::several ? int(abi::kTracePassWords) : int(abi::kTraceTickWords));
-  if (p.stats->traceDropped == 0 && begin + (long long)(rowsBefore(c) + c.pass->numRows) * rowWords <= p.traceCapacity)
-    traceRows(c, p.trace + begin, c.pass->numRows, rowWords);
+  u32 *const out = placeOfPiece(c, rowWords);
+  if (!out)
+    return;
+  if constexpr (Control::wide)
+    if (c.isWide()) {
+      traceRuns(c, out, rowWords);
+      return;
+    }
+  traceRows(c, out, c.pass->numRows, rowWords);
 }
 
 /// Where a record of so many words goes in the trace; null: it does not fit, and is counted as dropped. Warp 0.

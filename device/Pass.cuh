@@ -15,17 +15,22 @@
 namespace megalith::device {
 
 /// At the beginning of LaunchParams::flagged stand a word of the pass and two of each row; where rows may be free, one
-/// more of each row after those of kMaxRows rows. In the first one, beside the number of rows:
+/// more of each row after those of kMaxRows rows. Of a wide pass each run has two in place of rows. In the first one,
+/// beside the number of rows (of a wide pass: countOfRuns):
 enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
   kQueries = 256, ///< some row is asked for more than its best token. The head runs then
+  kWide = 512,
 };
 /// And of several models the pass's, and the one of which the pass after it will be, as control guesses.
-constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
+constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 10;
 static_assert(limits::models == 4, "two bits");
+constexpr int kRunBits = 8;
+static_assert(kMaxRows < 1 << kRunBits && limits::rowsPerPass < 1 << (32 - kPassRowsShift - kRunBits));
+__device__ __forceinline__ int countOfRuns(int rows, int runs) { return rows << kRunBits | runs; }
 
 /// Before a launch's first pass, for which model 0 is the guess. `countsOf(i)`: of model i.
 template <int Models, class Of> __device__ __forceinline__ void startModels(PassModel<Models> &pass, Of countsOf) {
@@ -78,6 +83,13 @@ template <class P> __device__ constexpr bool hasRuns() {
   else
     return hasTrees<P>();
 }
+/// Whether unread rows of a large pass may run as a wide one. `K`: constants of a pipeline, or a kernel.
+template <class K> __device__ constexpr bool mayRunWide() {
+  if constexpr (requires { K::wide; })
+    return K::wide;
+  else
+    return false;
+}
 template <class P> using PassOf = typename PassWithTrees<hasTrees<P>()>::Type;
 template <class P> __device__ __forceinline__ PassOf<P> &passOf(PassShared &pass) {
   return static_cast<PassOf<P> &>(pass);
@@ -129,13 +141,17 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
     pass.sets = own.sets;
     pass.wide = own.wide;
   }
-  pass.numRows = (int)(plan.x >> kPassRowsShift);
+  const int count = (int)(plan.x >> kPassRowsShift);
+  pass.runs = plan.x & kWide ? count % (1 << kRunBits) : 0;
+  pass.numRows = pass.runs > 0 ? count >> kRunBits : count;
   pass.wantLogits = plan.x & (kRunsHead | kQueries);
-  pass.wide.passes += pass.numRows > kTileRows;
-  pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits != 0;
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.products.lentBefore = pass.products.lent;
+  if (pass.runs > 0) // it has neither words of a set nor images
+    return;
+  pass.wide.passes += pass.numRows > kTileRows;
+  pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits != 0;
   pass.sets.rowsBefore = pass.sets.rowsLast;
   pass.sets.rowsLast = pass.numRows;
   pass.sets.current ^= 1;
@@ -143,15 +159,16 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
     pass.someFree = (plan.x & kSomeFree) != 0;
 }
 
-/// One thread of CTA 0: begins a pass, and tells the others. `flags`: PassFlag, and the models.
+/// One thread of CTA 0: begins a pass, and tells the others. `count`: of its rows, or countOfRuns. `flags`: PassFlag,
+/// and the models.
 template <class Pass>
-__device__ __forceinline__ void openPass(Pass &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
+__device__ __forceinline__ void openPass(Pass &pass, const abi::LaunchParams &p, int count, u32 flags, int tick,
                                          int firstRow) {
-  const Words4 plan = {(u32)numRows << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};
+  const Words4 plan = {(u32)count << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};
   enterPass(pass, plan);
   Words4 *words = reinterpret_cast<Words4 *>(p.flagged);
   storeFlagged(words, plan);
-  if (numRows == 0) // the others wait for a row's words, too
+  if (count == 0) // the others wait for a row's words, too
     for (int i = 1; i < 3; ++i)
       storeFlagged(words + i, {0, 0, 0, plan.w});
 }
@@ -197,6 +214,15 @@ __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParam
   Words4 *words = reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * number;
   storeFlagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
   storeFlagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
+}
+
+/// The same of a run of a wide pass. One lane. Other CTAs see what it saw in memory.
+__device__ __forceinline__ void openRun(PassShared &pass, const abi::LaunchParams &p, int number, const PassRun &run) {
+  pass.byRuns.run[number] = run;
+  __threadfence();
+  Words4 *words = reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * number;
+  storeFlagged(words, {(u32)run.slot, (u32)run.firstRow, (u32)run.rows, pass.number});
+  storeFlagged(words + 1, {(u32)run.position, (u32)run.firstToken, 0, pass.number});
 }
 
 /// The third word of a row: where it hangs. Positions below `base` stand at the places of their numbers.
@@ -252,13 +278,28 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
   if (lane < 3)
     await(lane);
   const u32 first = __shfl_sync(~0u, w.x, 0);
-  const int count = __all_sync(~0u, there) ? 1 + 2 * (int)(first >> kPassRowsShift) : 1;
+  const bool wide = first & kWide;
+  const int rows = (int)(first >> kPassRowsShift), count = !__all_sync(~0u, there) ? 1
+                                                           : wide                  ? 1 + 2 * (rows % (1 << kRunBits))
+                                                                                   : 1 + 2 * rows;
   if (lane == 0)
     enterPass(pass, there ? w : Words4{kNoPass, (u32)grid.tick, 0, number});
   for (int at = lane; at < count && there; at += 32) {
     if (at >= 3)
       await(at);
     const int rowNumber = (at - 1) / 2;
+    if (wide) {
+      PassRun &run = pass.byRuns.run[rowNumber];
+      if (at % 2) {
+        run.slot = (int)w.x;
+        run.firstRow = (int)w.y;
+        run.rows = (int)w.z;
+      } else if (at > 0) {
+        run.position = (int)w.x;
+        run.firstToken = (int)w.y;
+      }
+      continue;
+    }
     Row &row = pass.rows[rowNumber];
     if (at % 2) {
       row.slot = (int)w.x;
@@ -282,7 +323,7 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
     if (first & kFresh)
       __threadfence();
   }
-  if (p.kvInPlace > 0)
+  if (p.kvInPlace > 0 || wide)
     __threadfence(); // page tables of this pass
   const bool all = __all_sync(~0u, there);
   if (lane == 0 && !all)

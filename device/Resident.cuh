@@ -3,6 +3,10 @@
 // One CTA runs on each SM, launched once. CTA 0 runs the control code. All CTAs run the passes
 // together. Warp 8 of each CTA streams weights. Warp 9 brings the activations of passes of many rows.
 //
+// A kernel may have wide passes (`wide`), and two more warps for them. Of such a pass nothing comes through the ring:
+// its shared memory and scratch are the wide pass's own from one barrier of the CTA to the next one, and all warps have
+// a role in it. No warp leaves the kernel before the consumers do, also when it stops.
+//
 // The text of the tensor unit gives `K`, which is all that is special to its models. Control is the other unit's
 // (Units.cuh).
 //
@@ -12,6 +16,7 @@
 //   words      activations cross as words, which are set back to ones after a pass
 //   stamps     the kernel takes the time of each phase
 //   queries    calls of some model have reducers beside argmax
+//   wide       there, and true: the kernel has wide passes
 //   passEdge   the end of a pass
 //   start(p)   what the producer begins a pass with
 //
@@ -29,6 +34,15 @@
 //   settle()                        where it reduces: the logits queries of the pass; false when the kernel stops
 //   reduceDraws()                   where it reduces: the rows' drawn tokens, in CTA 0
 //   finishQueries()                 where it reduces: what the queries gave, in CTA 0 after the end of the pass
+//
+// Of a kernel with wide passes:
+//
+//   chunksAhead()     chunks that the producer copies before it knows the pass, at most
+//   beginWide()       before the CTA's warps begin a wide pass; a barrier of the CTA follows. Consumer thread 0
+//   endWide()         CTA 0's consumers, when all CTAs have left it
+//   runWide()         the consumers' role; false when the kernel stops
+//   bringWide(role)   another warp's, all lanes. They return in any case: when the kernel stops, what they wait for
+//                     counts as there
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -86,14 +100,16 @@ template <class M, class P> __device__ __forceinline__ bool streamPass(P &produc
   return true;
 }
 
-/// Warp 8: the weights of all passes, until the kernel leaves. Of several models, a pass begins with those of the one
-/// that control guessed. When it turns out to be another model's, the consumers drop what was copied by then
-/// (dropGuess).
+/// Warp 8: the weights of all passes, until the kernel leaves, or until the next wide pass. Of several models, a pass
+/// begins with those of the one that control guessed. When it turns out to be another model's, the consumers drop what
+/// was copied by then (dropGuess).
 template <class K, class P> __device__ __forceinline__ void streamPasses(P &producer) {
   while (producer.nextPass()) {
     const auto stream = [&](auto model) { return streamPass<decltype(model)>(producer); };
     if (withModel<K>((int)producer.model, stream))
       continue;
+    if (mayRunWide<K>() && producer.byRuns())
+      return;
     if constexpr (abi::kModels > 1)
       if (producer.guessedWrong()) {
         producer.model = producer.ring.shared->model;
@@ -104,7 +120,21 @@ template <class K, class P> __device__ __forceinline__ void streamPasses(P &prod
   }
 }
 
-/// Warp 9: the activations of all passes of many rows.
+/// Warp 9: the activations of all passes of many rows, until the kernel leaves, or until the next wide pass.
+template <class K, class Windows> __device__ __forceinline__ void bringWindows(Windows &windows) {
+  auto &shared = K::shared();
+  const auto bring = [&](auto model) {
+    using M = decltype(model);
+    if (!M::bringBody(windows))
+      return false;
+    if constexpr (M::head)
+      return !shared.sync.wide.wantLogits || M::bringHead(windows);
+    return true;
+  };
+  while (windows.nextPass() && !(mayRunWide<K>() && shared.sync.numRows == 0) &&
+         withModel<K>((int)shared.sync.model, bring))
+    windows.finishPass();
+}
 template <class K> __device__ __forceinline__ void bringWindows() {
   if constexpr (K::many) {
     auto &shared = K::shared();
@@ -112,17 +142,56 @@ template <class K> __device__ __forceinline__ void bringWindows() {
     if (laneId() >= Windows::lanes)
       return;
     Windows windows(&shared.sync, &shared.grid, shared.scratch);
-    const auto bring = [&](auto model) {
-      using M = decltype(model);
-      if (!M::bringBody(windows))
-        return false;
-      if constexpr (M::head)
-        return !shared.sync.wide.wantLogits || M::bringHead(windows);
-      return true;
-    };
-    while (windows.nextPass() && withModel<K>((int)shared.sync.model, bring))
-      windows.finishPass();
+    bringWindows<K>(windows);
     windows.drain();
+  }
+}
+
+/// A warp beside the consumers, in a kernel with wide passes. `between`: what it does until the next one. All lanes.
+template <class K, class Between> __device__ __forceinline__ void takePart(int role, Between between) {
+  auto &shared = K::shared();
+  for (;;) {
+    between();
+    __syncwarp();
+    __syncthreads(); // the ring and scratch are free, or the kernel leaves
+    if (loadFlag(&shared.sync.leave))
+      return;
+    withModel<K>((int)shared.sync.model, [&](auto model) {
+      decltype(model)::bringWide(role);
+      return true;
+    });
+    __syncwarp();
+    __syncthreads();
+  }
+}
+
+/// Warps 8 and up of a kernel with wide passes. Their roles in these are 0 and 1, the weights; 2, the rows; 3, what
+/// tells others.
+template <class K> __device__ __forceinline__ void runBesides() {
+  using Producer = megalith::device::Producer<typename K::Ring>;
+  using Windows = WindowProducer<typename K::Stream>;
+  auto &shared = K::shared();
+  const int warp = warpId() - kConsumerWarps;
+  if (warp == 0) {
+    Producer producer{{shared.ring, &shared.sync}};
+    const bool mine = laneId() < Producer::lanes;
+    takePart<K>(0, [&] {
+      if (mine)
+        streamPasses<K>(producer);
+    });
+    if (mine)
+      producer.drain();
+  } else if (warp == 1) {
+    Windows windows(&shared.sync, &shared.grid, shared.scratch);
+    const bool mine = laneId() < Windows::lanes;
+    takePart<K>(2, [&] {
+      if (mine)
+        bringWindows<K>(windows);
+    });
+    if (mine)
+      windows.drain();
+  } else {
+    takePart<K>(warp == 2 ? 3 : 1, [] {});
   }
 }
 
@@ -181,6 +250,27 @@ __device__ __forceinline__ bool runPass(const abi::LaunchParams &p, PassShared &
   return true;
 }
 
+/// The consumers: a wide pass of model M. False when the kernel stops.
+template <class K, class M> __device__ __forceinline__ bool runWidePass(PassShared &pass, GridEdges &grid) {
+  using R = typename K::Ring;
+  auto &shared = K::shared();
+  if (threadIdx.x == 0) {
+    pass.products.lent = R::stages;
+    announcePlan(shared.sync, pass);
+  }
+  shared.stream().beginPass(kOneRow, pass.products.lentBefore);
+  dropAhead(shared.stream(), M::chunksAhead(), 0, pass.products.lentBefore);
+  if (threadIdx.x == 0)
+    M::beginWide();
+  __syncthreads(); // takePart
+  const bool whole = M::runWide();
+  __syncthreads();
+  if (consumerSyncAny(!whole))
+    return false;
+  leavePass(grid);
+  return blockIdx.x != 0 || finishWidePass<typename M::Pool>(grid, K::passEdge, pass, [] { M::endWide(); });
+}
+
 /// The consumers: tick after tick. Only CTA 0 takes part in a tick without rows.
 template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchParams &p) {
   auto &shared = K::shared();
@@ -204,7 +294,12 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       break;
     if (threadIdx.x == 0)
       grid.tick = pass.tick;
-    if (!withModel<K>(pass.model, [&](auto model) { return runPass<K, decltype(model)>(p, pass, grid, began); }))
+    if (!withModel<K>(pass.model, [&](auto model) {
+          if constexpr (mayRunWide<K>())
+            if (pass.runs > 0)
+              return runWidePass<K, decltype(model)>(pass, grid);
+          return runPass<K, decltype(model)>(p, pass, grid, began);
+        }))
       break;
   }
   consumerSync();
@@ -223,6 +318,8 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
   }
   if (threadIdx.x == 0)
     storeFlag(&shared.sync.leave, 1);
+  if constexpr (mayRunWide<K>())
+    __syncthreads(); // takePart
 }
 
 } // namespace megalith::device

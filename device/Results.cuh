@@ -154,13 +154,12 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
   });
 }
 
-/// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
-template <class Pool>
-__device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
+/// A hash of a row's K and V in all layers, for the trace: equal bits, equal hash. `element`: as in KvOfRow.
+template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, long long element) {
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + pass.kv[row].element + columnAddress<Pool>(i);
+      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + element + columnAddress<Pool>(i);
       const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).kCache) + at);
       const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).vCache) + at);
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
@@ -174,11 +173,42 @@ __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const Pas
 /// CTA 0, at the end of a pass: the hashes of its rows' K and V.
 template <class Pool> __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
   everyRow(pass.numRows, [&](int row) {
-    const u32 hash = kvHashOfRow<Pool>(p, pass, row);
+    const u32 hash = kvHashOfRow<Pool>(p, pass.kv[row].element);
     __syncwarp(); // all lanes have read where the row stands: the hash takes that place
     if (laneId() == 0)
       pass.kv[row].hash = hash;
   });
+}
+
+/// The same of a wide pass, to where control wants them.
+template <class Pool> __device__ __noinline__ void hashRuns(const abi::LaunchParams &p, const PassShared &pass) {
+#pragma unroll 1
+  for (int i = 0; i < pass.runs; ++i) {
+    const PassRun run = pass.byRuns.run[i];
+    const int *const table = pageTableOf(modelOf<Pool>(p), run.slot);
+    everyRow(run.rows, [&](int row) {
+      const int position = run.position + row, page = (int)loadWord(table + position / Pool::pageTokens);
+      const u32 hash = kvHashOfRow<Pool>(p, pageAddress<Pool>(0, page, 0, position % Pool::pageTokens));
+      if (laneId() == 0)
+        pass.byRuns.hashes[(long long)(run.firstRow + row) * pass.byRuns.hashStride] = hash;
+    });
+  }
+}
+
+/// Ends a wide pass, as finishPass any other. CTA 0, all consumers. `clear`: what the next one wants to find.
+template <class Pool, class Clear>
+__device__ __forceinline__ bool finishWidePass(GridEdges &grid, int edge, PassShared &pass, Clear clear) {
+  if (threadIdx.x == kConsumerThreads - 32)
+    awaitLeft(grid, edge);
+  if (consumerSyncAny(loadFlag(grid.stoppedHere) != 0))
+    return false;
+  clear();
+  if (pass.byRuns.hashes)
+    hashRuns<Pool>(*grid.params, pass);
+  consumerSync();
+  if (threadIdx.x == kConsumerThreads - 32)
+    tellLeft(grid);
+  return true;
 }
 
 /// Takes the rows' results from the flagged words at byte `best`, and waits until all CTAs have left the pass. False

@@ -24,6 +24,8 @@ namespace megalith::device {
 ///
 /// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
 /// The next pass then begins after `WideLent` stages, for these may still be in use.
+///
+/// A wide pass (Resident.cuh) lends all stages, so the producer waits for the plan of the next one before it fills any.
 template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows> struct Ring {
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
@@ -50,10 +52,10 @@ template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent,
     const int then = stage - count;
     return then < first() ? then + Stages - first() : then;
   }
-  /// Goes to the stage of a pass's first chunk. `lentBefore`: stages that the pass before lent.
+  /// Goes to the stage of a pass's first chunk. `lentBefore`: stages that the pass before lent; a wide pass all.
   __device__ __forceinline__ void beginPass(int lentBefore) {
     state &= 0xffff;
-    stage = lentBefore;
+    stage = lentBefore < Stages ? lentBefore : 0;
   }
   /// Number of stages that a pass of so many rows lends. A pass of one row has this number, too, but lends none.
   __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
@@ -101,9 +103,10 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
-/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops.
-inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) {
-  return loadFlag(&s.leave) || stopSeen(s, spin);
+/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops. The latter
+/// only where the pass is known (`known`), for a wide one needs all warps of the CTA until the consumers leave.
+inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin, bool known = true) {
+  return loadFlag(&s.leave) || (known && stopSeen(s, spin));
 }
 
 /// Waits until a stage is full. Out of line: it is called from many places, and mostly the stage is full already.
@@ -128,10 +131,11 @@ __device__ __forceinline__ void awaitPlanRead(RingShared &s) {
 }
 
 /// Tells the producer that the pass is planned, how many rows it has, and whether the head follows. Tells the window
-/// warp of a pass of many rows. One consumer thread calls it once per pass, when the pass table is in shared memory.
+/// warp of a pass of many rows, and of a wide one. One consumer thread calls it once per pass, when the pass table is
+/// in shared memory.
 template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s, const Pass &pass) {
   s.passes = s.passes + 1;
-  s.numRows = pass.numRows;
+  s.numRows = pass.runs > 0 ? 0 : pass.numRows;
   s.lent = pass.products.lent;
   if constexpr (abi::kModels > 1) {
     s.model = pass.model;
@@ -139,7 +143,9 @@ template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s
   }
   s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
-  if (pass.numRows > kTileRows) {
+  if (pass.runs > 0) {
+    barrierArrive(&s.wideBegun);
+  } else if (pass.numRows > kTileRows) {
     s.widePasses = s.widePasses + 1;
     s.wide = {pass.numRows, pass.wide, pass.wantLogits};
     barrierArrive(&s.wideBegun);
@@ -176,13 +182,15 @@ template <class R> struct Producer {
   __device__ __forceinline__ bool wide() const {
     return planned && ring.shared->numRows > (u32)kTileRows && !guessedWrong();
   }
+  /// Whether the pass is known to be wide, of any model: nothing of it comes through this ring.
+  __device__ __forceinline__ bool byRuns() const { return planned && ring.shared->numRows == 0; }
 
   /// Waits for a phase of a barrier. False when the kernel ends. The lanes vote, so that no lane leaves while another
   /// goes on. Out of line, so that the producer's own loop stays short.
-  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
+  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity, bool known) {
     assumeShared(&shared);
     for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (any(leaves(shared, spin)))
+      if (any(leaves(shared, spin, known)))
         return false;
     return true;
   }
@@ -203,7 +211,7 @@ template <class R> struct Producer {
         oldest = ring.after(oldest);
       } else if (read) {
         break;
-      } else if (spin % 16 == 0 && any(leaves(*ring.shared, spin))) {
+      } else if (spin % 16 == 0 && any(leaves(*ring.shared, spin, planned))) {
         return false;
       }
     }
@@ -219,8 +227,9 @@ template <class R> struct Producer {
     room = 1;
     if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
       room += farther;
-    else if (u64 *const next = &ring.shared->empty[ring.stage]; !all(barrierPeek(next, ring.lastParity(ring.stage))) &&
-                                                                !await(*ring.shared, next, ring.lastParity(ring.stage)))
+    else if (u64 *const next = &ring.shared->empty[ring.stage];
+             !all(barrierPeek(next, ring.lastParity(ring.stage))) &&
+             !await(*ring.shared, next, ring.lastParity(ring.stage), planned))
       return false;
     // The consumers' arrivals order their loads before what this thread does. They do not order its copies, which
     // belong to another proxy: without this fence some copies came too early.
@@ -272,13 +281,14 @@ template <class R> struct Producer {
   }
 
   /// Waits until this pass is planned. False when the kernel ends. Also false, once, when the pass turns out to have
-  /// many rows, for its chunks come in another order (streamSegment); and when it turns out to be another model's.
+  /// many rows, for its chunks come in another order (streamSegment); and when it turns out to be wide, or another
+  /// model's.
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
     if (fewBefore && !all(barrierPeek(&ring.shared->planned, plannedParity)))
       bringAhead(ring.shared->begin[abi::kModels > 1 ? model : 0], (ring.stage - R::lent + R::stages) % R::stages);
-    if (!await(*ring.shared, &ring.shared->planned, plannedParity))
+    if (!await(*ring.shared, &ring.shared->planned, plannedParity, false))
       return false;
     plannedParity ^= 1;
     planned = true;
@@ -290,7 +300,7 @@ template <class R> struct Producer {
       oldest = max(oldest, ring.first());
       soon = twoThirds(R::stages - ring.first());
     }
-    return !wide() && !guessedWrong();
+    return !wide() && !byRuns() && !guessedWrong();
   }
 
   /// Brings page numbers of a slot into shared memory. The pass's unit number `unit` needs those of pages
@@ -340,7 +350,7 @@ template <class R> struct Producer {
   /// here.
   __device__ __forceinline__ bool nextPass() {
     if (planned) {
-      fewBefore = !wide(), lentBefore = (int)ring.shared->lent;
+      fewBefore = !wide() && !byRuns(), lentBefore = (int)ring.shared->lent;
       if constexpr (abi::kModels > 1)
         model = ring.shared->next;
     }
@@ -353,7 +363,7 @@ template <class R> struct Producer {
     if (planned && laneId() == 0)
       storeFlag(&ring.shared->plansRead, ++plansRead);
     planned = false;
-    return !any(leaves(*ring.shared, 0));
+    return !any(leaves(*ring.shared, 0, false));
   }
 
   /// Waits until all copies have landed. A CTA must not give back its shared memory while a copy to it is under way.

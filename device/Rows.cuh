@@ -89,11 +89,12 @@ template <int Dim, int Turned = Dim, bool Adjacent = false> struct Rope {
       return {mapFloats<N>([&](int i) { return at(position, col + i, Which); })};
     }
   }
-  __device__ __forceinline__ Floats<2> cosPair(int position, int c0, int c1) const {
-    return {{at(position, c0, 0), at(position, c1, 0)}};
+  /// Of two columns that are turned against each other: they have one angle.
+  __device__ __forceinline__ Floats<2> cosPair(int position, int c0, int) const {
+    return splat<2>(at(position, c0, 0));
   }
-  __device__ __forceinline__ Floats<2> sinPair(int position, int c0, int c1) const {
-    return {{at(position, c0, 1), at(position, c1, 1)}};
+  __device__ __forceinline__ Floats<2> sinPair(int position, int c0, int) const {
+    return splat<2>(at(position, c0, 1));
   }
 };
 

@@ -28,6 +28,9 @@ MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b
 constexpr int kConsumerWarps = 8;
 constexpr int kConsumerThreads = kConsumerWarps * 32;
 constexpr int kCtaThreads = kConsumerThreads + 64;
+/// Of a kernel with wide passes: one more warp brings weights, and one tells other CTAs what has been written.
+constexpr int kWideCtaThreads = kCtaThreads + 64;
+static_assert(kWideCtaThreads <= (kCtaThreads + 127) / 128 * 128, "registersOfThread()");
 
 /// Stages of the ring of weights, at most.
 constexpr int kMostStages = 16;
@@ -149,6 +152,29 @@ MEGALITH_SHAPE long long imageBytes(long long columns) {
   return paddedColumns(columns) * 2 * kMaxRows * (columns % kColumnsOfWarps ? 2 : 1);
 }
 
+// --- passes of more than kMaxRows rows (device/wide) ----------------------------
+
+/// Rows of a tile of such a pass; and rows for which one counter counts.
+constexpr int kWideTile = 128, kWideCountedRows = 64;
+/// The ring's stages, and bytes of one: 64 columns of 128 weight rows and of a tile of the pass.
+constexpr int kWideStages = 6, kWideStageBytes = 2 * kWideTile * 2 * kBlockColumns * 2;
+/// Bytes of a consumer warp's sums that are turned, as two planes of 32 rows (WideTile.cuh).
+constexpr int kWideTurnRowBytes = 16, kWideTurnPlaneBytes = 32 * kWideTurnRowBytes + 64;
+constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes;
+/// Bytes of its shared memory, where that may begin, and bytes of words that its roles keep between such passes.
+constexpr int kWideAlignment = 1024, kWideWordsBytes = 384;
+constexpr int kWideBytes = kConsumerWarps * kWideTurnBytes + kWideStages * kWideStageBytes;
+static_assert(kConsumerWarps * kWideTurnBytes % kWideAlignment == 0);
+/// Memory of a CTA for attention's parts of more than eight rounds: for a thread 16 bytes, and 16 of each eight dims,
+/// of each level. Of heads of more than 128 dims a thread has half of these.
+MEGALITH_SHAPE long long wideLevelBytes(long long dim) {
+  return (1 + (dim > 128 ? dim / 2 : dim) / 8) * 16 * kConsumerThreads;
+}
+/// Bytes of an operand's image of so many rows.
+MEGALITH_SHAPE long long wideImageBytes(long long columns, long long rows) {
+  return roundUp(rows, kWideTile) * paddedColumns(columns) * 2;
+}
+
 // --- attention (AttentionPlan.cuh) ----------------------------------------------
 
 /// A round has 256 positions. A block has 64: eight of each warp.
@@ -266,24 +292,6 @@ struct WideAttention {
     return of.valueSlabs() == 1 && room >= leastBytes() + stateBytes;
   }
   MEGALITH_SHAPE long long unitBytes() const { return of.valueSlabs() * words * kConsumerThreads * 16; }
-};
-
-/// Attention of a pass of more than kMaxRows rows (device/wide/WideAttend.cuh).
-struct PassAttention {
-  Attention of;
-
-  /// Whether a head, pages and a soft cap (0: none) are as it wants them.
-  MEGALITH_SHAPE bool fits(long long pageTokens, float softCap) const {
-    const bool dims = of.dim % 32 == 0 && (of.dim <= 128 || of.dim == 256);
-    return dims && pageTokens % 8 == 0 && (softCap == 0.0f || (softCap >= 1.0f && softCap <= 0x1p64f));
-  }
-  /// Two warpgroups have the same pairs, and half of the dims each.
-  MEGALITH_SHAPE bool halves() const { return of.dim > 128; }
-  /// A thread's sums, in words of 16 bytes: of two pairs, of each eight of its warpgroup's dims two.
-  MEGALITH_SHAPE long long words() const { return (halves() ? of.dim / 2 : of.dim) / 8; }
-  /// Bytes of a level of parts in memory, of a CTA: (m, z) and the sums. And of all levels above the first one.
-  MEGALITH_SHAPE long long levelBytes() const { return (1 + words()) * kConsumerThreads * 16; }
-  MEGALITH_SHAPE long long partBytes(long long positions) const { return (partLevels(positions) - 1) * levelBytes(); }
 };
 
 /// Registers that the hardware gives each thread of a CTA that runs alone on its SM: 65,536 of an SM, dealt to

@@ -36,14 +36,6 @@ union KvOfRow {
   unsigned hash;     ///< after a traced pass, in CTA 0: a hash of both, of all layers
 };
 
-/// Rows of a pass of more than kMaxRows rows that follow each other in a slot. Row `row` of the pass, from `firstRow`
-/// on, is at position `position + row - firstRow`, and sees all positions up to its own.
-struct PassRun {
-  int slot, firstRow, rows;
-  int position;   ///< of the first row
-  int firstToken; ///< where its tokens begin
-};
-
 /// How a pass's attention is dealt to the CTAs, see planRanges.
 struct AttentionDeal {
   int groups; ///< of rows that attention takes together
@@ -94,14 +86,36 @@ template <> struct PassModel<1> {
   static constexpr int model = 0, guess = 0;
 };
 
+/// Rows of a wide pass that follow each other in a slot, at the places of their positions. They are fed the request's
+/// own tokens. Row `row` of the pass, from `firstRow` on, is at position `position + row - firstRow`, and sees all
+/// positions up to its own.
+struct PassRun {
+  int slot;
+  int firstRow, rows; ///< of the pass
+  int position;       ///< of the first row
+  int firstToken;     ///< what it is fed: an index of LaunchParams::tokens
+};
+/// A wide pass has these in place of rows.
+struct PassRuns {
+  PassRun run[kMaxRows];
+  /// Where the hashes of the rows' K and V go at the end of a traced pass, so many words apart; null: nowhere. CTA 0.
+  unsigned *hashes;
+  int hashStride;
+  alignas(8) char words[128]; ///< of the roles (device/wide)
+};
+
 /// What every CTA keeps of the pass.
 template <int Models> struct PassSharedOf : PassModel<Models> {
   int numRows, tick;
+  int runs;        ///< of a wide pass; of any other 0
   int wantLogits;  ///< not 0: the head runs. Of PassFlag kRunsHead and kQueries
   int done;        ///< no pass follows
   int firstRow;    ///< rows of all passes before
   unsigned number; ///< of the pass
-  Row rows[kMaxRows];
+  union {
+    Row rows[kMaxRows];
+    PassRuns byRuns;
+  };
   KvOfRow kv[kMaxRows];
   int logitsOf[kMaxRows]; ///< line of LaunchParams::logits for the row's logits; -1: none
   AttentionDeal attention;
@@ -159,15 +173,15 @@ template <int Models> struct RingSharedOf {
   StreamBegin begin[Models];
   unsigned long long full[kMostStages], empty[kMostStages];
   unsigned long long planned;   ///< completes once per pass, when runHead, numRows and the pass table are valid
-  unsigned long long wideBegun, ///< completes once per pass of many rows, when `wide` is valid
+  unsigned long long wideBegun, ///< completes once per pass of many rows, when `wide` is valid; and per wide pass
       wideWindows;              ///< completes once per pass of many rows, when the window warp has done its part
   /// Completes once per product of a pass of many rows, if the CTA has units of it: scratch is free for windows.
   unsigned long long opened;
   unsigned long long windowFull[kMostWindows], windowEmpty[kMostWindows];
-  unsigned runHead;            ///< this pass needs logits
-  unsigned numRows, lent;      ///< rows of this pass; stages that it lends if it has several rows or many
-  unsigned leave;              ///< flag: the resident loop ended or stopped
-  unsigned stopped;            ///< flag: GridEdges::stoppedHere
+  unsigned runHead;       ///< this pass needs logits
+  unsigned numRows, lent; ///< rows of this pass (0: it is wide); stages that it lends if it has several rows or many
+  unsigned leave;         ///< flag: the resident loop ended or stopped
+  unsigned stopped;       ///< flag: GridEdges::stoppedHere
   unsigned passes, widePasses; ///< passes planned so far; how many of these have many rows
   WidePlan wide;
   const unsigned *stopFlag; ///< of the grid: every poll loop looks at it now and then

@@ -39,6 +39,7 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);
   facts.rowsPerPass = readRowsOf<Plan>();
+  facts.wide = mayRunWide<Plan>();
   facts.reduces = queriesOf<Plan>() > 0 ? resultsOf<Plan>() : 0;
   facts.models = abi::kModels;
   for (int i = 0; i < abi::kModels; ++i) {

@@ -149,7 +149,7 @@ template <class W, class A> struct Attending {
   AttendRing<A> ring = AttendRing<A>(W::shared().stages, W::shared().sync.attend, warp);
   int open = 0; ///< levels of which there is a part: bit 0 that of single rounds, in shared memory
 
-  __device__ __forceinline__ const AttendUnit &unit() const { return ring.sync->units[ring.turn & 1]; }
+  __device__ __forceinline__ const AttendUnit &unit() const { return W::shared().units[ring.turn & 1]; }
   /// (m, z) of the two pairs of the unit's open part, and its sums.
   __device__ __forceinline__ Float4 *openMost() const {
     return reinterpret_cast<Float4 *>(W::shared().turns + warp * kTurnBytes) + laneId();

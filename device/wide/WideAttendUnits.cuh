@@ -28,9 +28,10 @@ template <class A> struct AttendShape {
       return A::softCap;
     return 0.0f;
   }();
-  static constexpr shape::PassAttention numbers = {S::numbers};
-  static_assert(numbers.fits(A::pageTokens, softCap), "such a model's passes go another way");
-  static constexpr bool halves = numbers.halves(); ///< a warpgroup has half of the dims of all pairs of the tile
+  static_assert(dim % 32 == 0 && (dim <= 128 || dim == 256) && A::pageTokens % 8 == 0 &&
+                    (!S::capped || (softCap >= 1.0f && softCap <= 0x1p64f)),
+                "passes of such a model run in pieces");
+  static constexpr bool halves = dim > 128; ///< a warpgroup has half of the dims of all pairs of the tile
 
   static constexpr int eights = halves ? 8 : 16; ///< of pairs of a tile
   static constexpr int headsOfTile = S::group < eights ? S::group : eights;
@@ -43,15 +44,15 @@ template <class A> struct AttendShape {
 
   static constexpr int queryBlockBytes = eights * kEightBytes; ///< of 32 dims
   static constexpr int queryBytes = dim / kBlockColumns * queryBlockBytes;
-  static constexpr int words = (int)numbers.words(); ///< of a thread's sums: dims 8i + 2t, 8i + 2t + 1 of two pairs
+  static constexpr int words = ownDims / 8; ///< of a thread's sums: dims 8i + 2t, 8i + 2t + 1 of two pairs
   static constexpr int wordBytes = kConsumerThreads * 16, sumBytes = words * wordBytes;
   static constexpr int stages = (kStages * kStageBytes - queryBytes - sumBytes) / kStageBytes;
   static_assert(stages >= 3 && round * 64 * 2 == kStageBytes);
   static constexpr int queriesAt = stages * kStageBytes, sumsAt = queriesAt + queryBytes;
 
-  /// Bytes of memory of a CTA for parts of more than eight rounds, and of each level.
-  static constexpr long long partBytes = numbers.partBytes((long long)A::pages * A::pageTokens),
-                             levelBytes = numbers.levelBytes();
+  /// Bytes of memory of a CTA for parts of more than eight rounds: of each level above, (m, z) and the sums.
+  static constexpr long long levelBytes = wideLevelBytes(dim), partBytes = (S::levels() - 1) * levelBytes;
+  static_assert(levelBytes == (1 + words) * wordBytes);
 
   /// As AttentionShape::score, without a call.
   __device__ __forceinline__ static float score(float sum, float scale) {
@@ -152,17 +153,16 @@ template <class A> struct AttendRing {
   AttendSync *sync;
   int role;
   int stage;
-  u32 parity, turn; ///< turn: units so far, of the producers of K and V layers
+  u32 parity, turn; ///< turn: units so far, of the producers of K and V layers; its last bit counts
 
   __device__ __forceinline__ AttendRing(char *stages, AttendSync &sync, int role)
-      : stages(stages), sync(&sync), role(role), stage(__shfl_sync(~0u, sync.places[role].stage, 0)),
-        parity(__shfl_sync(~0u, sync.places[role].parity, 0)), turn(__shfl_sync(~0u, sync.turns[role], 0)) {}
+      : stages(stages), sync(&sync), role(role), stage(__shfl_sync(~0u, sync.places[role].word, 0) / 4),
+        parity(__shfl_sync(~0u, sync.places[role].word, 0) / 2 % 2),
+        turn(__shfl_sync(~0u, sync.places[role].word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
     __syncwarp(); // lanes may still read it
-    if (laneId() == 0) {
-      sync->places[role] = {stage, parity};
-      sync->turns[role] = turn;
-    }
+    if (laneId() == 0)
+      sync->places[role] = {stage * 4 + parity * 2 + turn % 2};
     __syncwarp();
   }
   __device__ __forceinline__ char *at(int of) const { return stages + of * kStageBytes; }

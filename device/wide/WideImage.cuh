@@ -14,9 +14,9 @@
 namespace megalith::device::wide {
 
 /// Rows of a tile of the pass, and weight rows of a tile of products.
-constexpr int kTile = 128;
+constexpr int kTile = kWideTile;
 /// Rows of the pass that one counter counts for.
-constexpr int kCountedRows = 64;
+constexpr int kCountedRows = kWideCountedRows;
 /// Bytes of a row in a block of 32 columns, and of a block of a tile.
 constexpr int kRowBytes = kBlockColumns * 2, kTileBlockBytes = kTile * kRowBytes;
 /// Bytes of eight rows of a block: the swizzle repeats.

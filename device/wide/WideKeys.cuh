@@ -134,7 +134,7 @@ template <class W, class A> __device__ __forceinline__ void bringQueries(int lay
     barrierAwait(&ring.sync->taken, (ring.turn & 1) ^ 1);
     __syncwarp();
     if (laneId() == 0)
-      ring.sync->units[ring.turn & 1] = unit;
+      shared.units[ring.turn & 1] = unit;
     ++ring.turn;
     if constexpr (!kAsyncMma) // which reads as copies do
       fenceAsyncShared();

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/SharedMemory.h"
 #include "megalith/WideSteps.cuh"
 #include "megalith/Sync.cuh"
 
@@ -18,18 +19,17 @@ namespace megalith::device::wide {
 /// Where the weights and the rows stand in a stage, and bytes of a stage.
 constexpr int kStageColumns = 2 * kBlockColumns;
 constexpr int kWeightBytes = kTile * kStageColumns * 2, kStageBytes = 2 * kWeightBytes;
-constexpr int kStages = 6;
+constexpr int kStages = kWideStages;
+static_assert(kStageBytes == kWideStageBytes);
 /// Warps that bring weights.
 constexpr int kWeightWarps = 2;
-/// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh), and two words of
-/// each row of a tile.
-constexpr int kTurnRowBytes = 16, kTurnPlaneBytes = 32 * kTurnRowBytes + 64;
-constexpr int kTurnBytes = 2 * kTurnPlaneBytes + 2 * kTile * 4;
+/// Shared memory of a consumer warp: sums that are turned, as two planes of 32 rows (WideTile.cuh).
+constexpr int kTurnRowBytes = kWideTurnRowBytes, kTurnPlaneBytes = kWideTurnPlaneBytes, kTurnBytes = kWideTurnBytes;
 
-/// A place in the ring, of a role between two passes.
+/// A place in the ring, of a role between two calls, in one word: the stage of the next chunk, and bits of the role.
+/// These words stay while other passes run, and every 128 bytes of such may cost the narrow ring a stage.
 struct Place {
-  int stage;
-  u32 parity;
+  u32 word;
 };
 /// A unit of attention: a tile of rows of one run, a KV head, and some of its query heads.
 struct AttendUnit {
@@ -45,9 +45,7 @@ struct AttendSync {
   u64 full[kStages], empty[kStages];
   u64 queries, taken; ///< a unit's queries are there; have been read
   u64 left;           ///< the consumers have ended a layer
-  AttendUnit units[2];
   Place places[kConsumerWarps + kWeightWarps + 1];
-  u32 turns[kConsumerWarps + kWeightWarps + 1]; ///< of the role: units, or layers, so far
 };
 /// Words that the roles of one CTA share.
 struct Sync {
@@ -65,6 +63,38 @@ struct Pass {
   u32 *done;      ///< for each block of kCountedRows rows: tiles that have been written in this pass
 };
 
+static_assert(sizeof(Sync) <= kWideWordsBytes);
+/// What is of one pass alone, and stands with its runs.
+struct OfPass {
+  Pass pass;
+  AttendUnit units[2]; ///< of attention: this one, and the one that comes
+};
+static_assert(sizeof(OfPass) <= sizeof(PassRuns::words));
+/// Shared memory of a wide pass. It begins at a multiple of kWideAlignment bytes.
+struct Memory {
+  char turns[kConsumerWarps * kTurnBytes];
+  char stages[kStages * kStageBytes];
+};
+static_assert(sizeof(Memory) == kWideBytes);
+/// All of these.
+struct Shared {
+  Sync &sync;
+  Pass &pass;
+  AttendUnit *units;
+  char *turns, *stages;
+};
+
+/// Bytes up to the end of such memory, where what it may take begins after `begin` bytes.
+__device__ constexpr long long endFrom(long long begin) { return roundUp(begin, kWideAlignment) + kWideBytes; }
+__device__ __forceinline__ OfPass &ofPass(PassShared &pass) { return *reinterpret_cast<OfPass *>(pass.byRuns.words); }
+/// That of a CTA's `shared`, from `first` on.
+__device__ __forceinline__ Shared sharedFrom(void *shared, void *first, Sync &sync, PassShared &pass) {
+  char *const base = static_cast<char *>(shared);
+  auto &memory = *reinterpret_cast<Memory *>(base + roundUp(static_cast<char *>(first) - base, kWideAlignment));
+  OfPass &words = ofPass(pass);
+  return {sync, words.pass, words.units, memory.turns, memory.stages};
+}
+
 /// One thread. A barrier of the CTA follows.
 inline __device__ void startSync(Sync &sync) {
   for (int i = 0; i < kStages; ++i) {
@@ -73,7 +103,7 @@ inline __device__ void startSync(Sync &sync) {
   }
   sync.written = sync.told = 0;
   for (Place &place : sync.places)
-    place = {0, 0};
+    place = {0};
   AttendSync &attend = sync.attend;
   for (int i = 0; i < kStages; ++i) {
     barrierInit(&attend.full[i], kWeightWarps * 32);
@@ -82,10 +112,8 @@ inline __device__ void startSync(Sync &sync) {
   barrierInit(&attend.queries, 1);
   barrierInit(&attend.taken, kConsumerWarps);
   barrierInit(&attend.left, kConsumerWarps);
-  for (int i = 0; i < kConsumerWarps + kWeightWarps + 1; ++i) {
-    attend.places[i] = {0, 0};
-    attend.turns[i] = 0;
-  }
+  for (Place &place : attend.places)
+    place = {0};
   barriersReady();
 }
 
@@ -98,12 +126,12 @@ struct Ring {
   u32 parity;
 
   __device__ __forceinline__ Ring(char *stages, Sync &sync, int place)
-      : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->stage, 0)),
-        parity(__shfl_sync(~0u, home->parity, 0)) {}
+      : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->word, 0) / 2),
+        parity(__shfl_sync(~0u, home->word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
     __syncwarp(); // lanes may still read it
     if (laneId() == 0)
-      *home = {stage, parity};
+      *home = {stage * 2 + parity};
     __syncwarp();
   }
   __device__ __forceinline__ void advance() {

@@ -1,12 +1,11 @@
 //===- WideRoles.cuh - what the warps of a CTA do in a wide pass ----------===//
 //
-// All lanes of a role's warps call its function: consumers once for each range of steps, producers once for each range
-// between two steps of attention (WideAttend.cuh), the signals once a pass. What reads a counter in memory, and so
-// waits, is no product's: see takeRange.
+// All lanes of a role's warps call its function, once for each range of steps. Producers' ranges do not go over a step
+// of attention (WideAttend.cuh). What reads a counter in memory, and so waits, is no product's: see takeRange.
 //
 //   W::shared()        shared memory: stages, turns (kTurnBytes of each consumer warp), sync, pass
 //   W::steps(), W::rows()   see eachUnit
-//   W::operand(i)      an image of an operand
+//   W::operand(i, layer)   an image of an operand
 //   W::stream()        packed weights
 //   W::await(counter, least)   waits until a counter is at least `least`, or the kernel stops
 //   W::row(number, layer, row)        work number `number` on a row, by a warp
@@ -145,7 +144,7 @@ template <class W> __device__ __forceinline__ void bringRows(Range range) {
       W::await(shared.pass.done + row / kCountedRows, before.of(row / kCountedRows, now.rows));
     __syncwarp();
     fenceAsync(); // others wrote them as plain stores
-    const Operand operand = W::operand(now.step.operand);
+    const Operand operand = W::operand(now.step.operand, walk.layer);
     const char *from =
         operand.image + (long long)(firstRow / kTile) * operand.blocks * kTileBlockBytes + firstRow % kTile * kRowBytes;
 #pragma unroll 1
@@ -169,10 +168,10 @@ template <class W> __device__ __forceinline__ void bringRows(Range range) {
 }
 
 /// One warp: tells what has been written.
-template <class W> __device__ __forceinline__ void signal() {
+template <class W> __device__ __forceinline__ void signal(Range range) {
   auto &&shared = W::shared();
   u32 expected = shared.sync.told;
-  eachUnit<W>(shared.pass.all, shared.pass.all, [&](const Walk &walk) {
+  eachUnit<W>(shared.pass.all, range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     expected += kConsumerWarps;
     while ((int)(loadFlag(&shared.sync.written) - expected) < 0) {

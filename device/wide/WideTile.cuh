@@ -8,8 +8,9 @@
 //
 //   E::pairs      what the two columns of a pair are
 //   E::residual   the epilogue takes what stands at the columns in another buffer
-//   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, two
-//                              for each row
+//   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, one
+//   for
+//                              each row, until the last `early`
 //   columns(pair)              the two columns of a pair
 //   early(row, c0, c1)         loads what else the epilogue needs
 //   value(c0, c1, y0, y1, old, early)   Floats<2>, or Floats<1> where the pair has one column. They are rounded to bf16
@@ -48,11 +49,12 @@ __device__ __forceinline__ Words4 sideBySide(Words4 w) {
 template <class E, int Eights>
 __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], int firstPair, int firstRow, int rows,
                                          char *turn) {
+  static_assert(kTurnBytes >= kTile * 4);
   constexpr int atOnce = 4;                              // eights of rows: 32 rows
   constexpr int planes = E::pairs == Pairs::One ? 1 : 2; // words of a pair's row
   const int lane = laneId(), odd = lane >> 2 & 1, pair = lane >> 3, rowOfLane = (lane & 3) * 2 + odd;
   const Columns first = end.columns(firstPair);
-  end.begin(firstRow, reinterpret_cast<int *>(turn + 2 * kTurnPlaneBytes));
+  end.begin(firstRow, reinterpret_cast<int *>(turn));
   const int left = rows - firstRow;
   // Of 32 rows a lane loads and stores so many pieces of eight columns.
   const auto rowOfPiece = [&](int i) { return planes == 1 ? lane : i * 16 + lane / 2; };
@@ -78,6 +80,7 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
       const Columns c = end.columns(firstPair + tile * kPairsOfTile + pair);
       beside[e][tile] = end.early(e * 8 + rowOfLane, c.c0, c.c1);
     }
+  __syncwarp(); // the words may be overwritten
 #pragma unroll
   for (int base = 0; base < Eights; base += atOnce) {
     if constexpr (E::residual) {

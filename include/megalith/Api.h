@@ -108,16 +108,17 @@ struct ProgramOptions {
 
 /// What a device is given.
 struct Source {
-  /// The kernel is compiled in two units, which are linked (docs/compiler.md).
+  /// The kernel is compiled in units, which are linked (docs/compiler.md).
   struct Unit {
     std::string fileName; ///< what compilers call it
     std::string text;
   };
-  Unit control;         ///< the pipeline's
-  Unit tensors;         ///< the models'
-  std::string cuda;     ///< both, one after the other: the whole kernel as one text
-  std::string manifest; ///< JSON: launch, request layout, weights, pools
-  std::string plan;     ///< for a reader
+  Unit control;             ///< the pipeline's
+  Unit tensors;             ///< the models'
+  std::optional<Unit> wide; ///< the models' in passes that run whole, where the kernel has such passes
+  std::string cuda;         ///< all, one after the other: the whole kernel as one text
+  std::string manifest;     ///< JSON: launch, request layout, weights, pools
+  std::string plan;         ///< for a reader
 };
 
 /// An assembled kernel.

@@ -139,13 +139,21 @@ std::optional<Source> api::makeSource(Program::State &program, const driver::Com
   out.cuda = driver::wholeText(source.units);
   out.control = {std::move(source.units.control.fileName), std::move(source.units.control.text)};
   out.tensors = {std::move(source.units.tensors.fileName), std::move(source.units.tensors.text)};
+  if (source.units.wide)
+    out.wide = {std::move(source.units.wide->fileName), std::move(source.units.wide->text)};
   out.manifest = std::move(source.manifest);
   out.plan = plan::print(*plan);
   return out;
 }
 
 emit::Units api::unitsOf(const Source &source) {
-  return {{source.control.fileName, source.control.text}, {source.tensors.fileName, source.tensors.text}, std::nullopt};
+  emit::Units units{{source.control.fileName, source.control.text},
+                    {source.tensors.fileName, source.tensors.text},
+                    std::nullopt,
+                    std::nullopt};
+  if (source.wide)
+    units.wide = emit::Unit{source.wide->fileName, source.wide->text};
+  return units;
 }
 
 Expected<Source> Program::source() const {

@@ -18,7 +18,8 @@ static std::string separator(const emit::Unit &next) {
 
 std::string wholeText(const emit::Units &units) {
   std::string text = units.control.text;
-  for (const emit::Unit *unit : {&units.tensors, units.more ? &*units.more : nullptr})
+  for (const emit::Unit *unit :
+       {&units.tensors, units.wide ? &*units.wide : nullptr, units.more ? &*units.more : nullptr})
     if (unit)
       text += separator(*unit) + unit->text;
   return text;
@@ -58,8 +59,11 @@ bool readEditedSource(const std::string &path, const emit::Units &emitted, emit:
     const emit::Unit &emitted;
     emit::Unit &unit;
   };
-  const Kind kinds[] = {{emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control},
-                        {emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors}};
+  std::vector<Kind> kinds = {
+      {emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control},
+      {emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors}};
+  if (emitted.wide)
+    kinds.push_back({emit::kWideUnit, "#include \"megalith/WideUnit.cuh\"", *emitted.wide, *units.wide});
   struct Place {
     size_t offset;
     const Kind *kind;
@@ -70,27 +74,32 @@ bool readEditedSource(const std::string &path, const emit::Units &emitted, emit:
       if (at == 0 || text[at - 1] == '\n')
         places.push_back({at, &kind});
   llvm::sort(places, [](const Place &a, const Place &b) { return a.offset < b.offset; });
-  const std::string lines =
-      fmt::format("a unit begins with the line `{}` or `{}`", emit::kControlUnit, emit::kTensorUnit);
+  const std::string lines = fmt::format("a unit begins with the line `{}`{} `{}`", emit::kControlUnit,
+                                        emitted.wide ? fmt::format(", `{}` or", emit::kTensorUnit) : " or",
+                                        emitted.wide ? emit::kWideUnit : emit::kTensorUnit);
   if (places.empty()) {
     refuse(0, "it has no unit of a kernel");
     diags.note(lines);
     return false;
   }
-  if (places.size() > 2 || (places.size() == 2 && places[0].kind == places[1].kind))
-    return refuse(places.back().offset, "it has two units of one kind");
+  for (size_t i = 0; i < places.size(); ++i)
+    for (size_t before = 0; before < i; ++before)
+      if (places[i].kind == places[before].kind)
+        return refuse(places[i].offset, "it has two units of one kind");
   for (size_t i = 0; i < places.size(); ++i) {
-    const Kind &kind = *places[i].kind, &other = kinds[&kind == kinds];
+    const Kind &kind = *places[i].kind;
     const bool isFirst = i == 0, isLast = i + 1 == places.size();
     const size_t begin = isFirst ? 0 : places[i].offset, end = isLast ? text.size() : places[i + 1].offset;
     llvm::StringRef part = llvm::StringRef(text).substr(begin, end - begin);
-    if (const size_t at = part.find(other.include); at != llvm::StringRef::npos) {
-      refuse(begin + at, "a second unit begins here, without its first line");
-      diags.note(lines);
-      return false;
-    }
+    for (const Kind &other : kinds)
+      if (const size_t at = &other == &kind ? llvm::StringRef::npos : part.find(other.include);
+          at != llvm::StringRef::npos) {
+        refuse(begin + at, "a second unit begins here, without its first line");
+        diags.note(lines);
+        return false;
+      }
     if (!isLast)
-      part.consume_back(separator(other.emitted));
+      part.consume_back(separator(places[i + 1].kind->emitted));
     if (part == kind.emitted.text) // its code may be in the cache under its own name
       continue;
     if (kind.unit.fileName != kind.emitted.fileName)
@@ -171,11 +180,16 @@ static std::vector<jit::CompileRequest> unitRequests(const emit::Units &units, c
   requests[0].options.push_back(fmt::format("--maxrregcount={}", shape::registersOfThread()));
   requests[1].unit = jit::kind::tensors;
   requests[1].options.push_back("--ptxas-options=-ewp");
-  if (units.more) {
-    requests.push_back(request(*units.more, arch));
-    requests[2].unit = jit::kind::tool;
-    requests[2].options.push_back("--relocatable-device-code=true");
-  }
+  const auto add = [&](const std::optional<emit::Unit> &unit, const char *kind) -> jit::CompileRequest & {
+    requests.push_back(request(*unit, arch));
+    requests.back().unit = kind;
+    requests.back().options.push_back("--relocatable-device-code=true");
+    return requests.back();
+  };
+  if (units.wide)
+    add(units.wide, jit::kind::wide).options.push_back(fmt::format("--maxrregcount={}", shape::registersOfThread()));
+  if (units.more)
+    add(units.more, jit::kind::tool);
   return requests;
 }
 

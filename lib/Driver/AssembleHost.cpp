@@ -39,6 +39,8 @@ std::optional<HostKernel> assembleHost(const emit::Units &units, const HostOptio
     return assembleHostText(wholeText(units), units.control.fileName, options, diags);
   std::vector<jit::HostCompileRequest::Unit> all = {{units.control.text, units.control.fileName, jit::kind::control},
                                                     {units.tensors.text, units.tensors.fileName, jit::kind::tensors}};
+  if (units.wide)
+    all.push_back({units.wide->text, units.wide->fileName, jit::kind::wide});
   if (units.more)
     all.push_back({units.more->text, units.more->fileName, jit::kind::tool});
   return assembleUnits(std::move(all), options, diags);

@@ -111,6 +111,8 @@ private:
     const auto s = w.record("struct Config");
     constant("slots", module.param("slots"));
     constant("rowsPerPass", module.param("rows_per_pass"));
+    if (options.wide)
+      w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
     if (layout.several()) {
       std::string list;
       for (const PoolLayout &pool : layout.pools)

@@ -12,8 +12,16 @@ using ir::Type;
 using ir::Value;
 
 void TensorEmitter::declareWeights(const Group &group) {
+  Slice all;
+  for (const Operation &op : group.region.ops)
+    all.push_back(&op);
+  declareWeights(all);
+}
+
+void TensorEmitter::declareWeights(const Slice &slice) {
   std::set<std::string> done;
-  for (const Operation &op : group.region.ops) {
+  for (const Operation *each : slice) {
+    const Operation &op = *each;
     if ((op.op != Op::WeightGet && op.op != Op::Embed) || !done.insert(op.name).second)
       continue;
     if (op.op == Op::WeightGet) {
@@ -79,6 +87,8 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
       out.push_back({inner.operands[0], "keys", false, inner.loc});
       out.push_back({inner.operands[1], "values", false, inner.loc});
       const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+      if (wide) // attention takes them from the pool
+        continue;
       out.push_back({inner.operands[0], placeExpr({planned.newKeys, instance}), false, inner.loc});
       out.push_back({inner.operands[1], placeExpr({planned.newValues, instance}), false, inner.loc});
     }
@@ -98,7 +108,11 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
     if (inner.op == Op::KvAppend) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
-        w.line("const KvRows<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params());
+        if (wide)
+          w.line("const wide::KvOfOneRow<{}> {}(p, Cta::pass(), {}.{}, {}, row);", kv, name, names.params(), cache,
+                 layer);
+        else
+          w.line("const KvRows<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params());
     }
     if (inner.op != Op::ArgMax)
       continue;
@@ -124,6 +138,7 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
   declareWeights(group);
   emitSinkDeclarations(group);
   std::vector<Sink> open = sinks(group, op);
+  severalChains = llvm::any_of(open, [&](const Sink &s) { return s.value != open[0].value; });
   while (!open.empty()) { // what is stored in several places is made once
     const auto others =
         std::stable_partition(open.begin(), open.end(), [&](const Sink &s) { return s.value == open[0].value; });
@@ -136,7 +151,7 @@ void TensorEmitter::emitOperand(const plan::Phase &phase) {
   Group group(module, planned, names, phase.op->region());
   declareWeights(group);
   emitMapChain(group, Sink{operandOf(group, planned.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc},
-               true);
+               !wide);
 }
 
 Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {
@@ -151,17 +166,25 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
     if (isReduction(op->op))
       parts = std::max(parts, op->get<attr::groups>());
   wholeCta &= parts == 1;
+  const auto eachRow = [&](int64_t of) -> std::optional<CodeWriter::Scope> {
+    if (!wide)
+      return w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", of));
+    if (of > 1)
+      return w.scope(fmt::format("for (int part = 0; part < {}; ++part)", of));
+    if (severalChains)
+      return w.scope("");
+    return std::nullopt;
+  };
   if (parts > 1 && columns != parts && plan::fitsLanes(module, slice, columns, parts)) {
-    auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
+    const auto rows = eachRow(parts);
     const std::string made = nameMade(emitBlock(group, value, parts), sinks[0].loc);
     auto mine = w.scope(fmt::format("if (isLaneOfBlock<{}>())", columns / parts));
     emitStores(sinks, "store8", "c", made);
     return;
   }
-  const bool quarters =
-      !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
-  auto rows = w.lambda(wholeCta ? "rowsOfCtas(numRows, [&](int row)"
-                                : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", quarters ? 4 : parts));
+  const bool quarters = !wide && !wholeCta && columns != parts &&
+                        llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
+  const auto rows = wholeCta ? w.lambda("rowsOfCtas(numRows, [&](int row)") : eachRow(quarters ? 4 : parts);
   declarePosition(slice);
   std::map<uint32_t, std::string> scalars;
   // Reductions, and the scalars that follow from them or from stored ones, in order.
@@ -190,7 +213,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   if (columns == parts) {
     const std::string made = scalarValues.eval(value);
     auto lane = w.scope("if (laneId() == 0)");
-    emitStores(sinks, "store", "part", fmt::format("Floats<1>{{{{{}}}}}", made));
+    emitStores(sinks, "store", wide && parts == 1 ? "0" : "part", fmt::format("Floats<1>{{{{{}}}}}", made));
     return;
   }
   ours();

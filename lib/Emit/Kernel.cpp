@@ -1,4 +1,5 @@
 #include "Tensor.h"
+#include "Wide.h"
 #include "device/Shape.h"
 #include "megalith/Emit/Control.h"
 #include "llvm/ADT/StringExtras.h"
@@ -34,11 +35,13 @@ static void emitOrigin(CodeWriter &w, const ir::Module &module, bool ofModels) {
       w.comment(fmt::format("source   {}", file->get<attr::path>()));
 }
 
-static void emitIncludes(CodeWriter &w, const ir::Module &module, const char *header) {
+static void emitIncludes(CodeWriter &w, const ir::Module &module, const char *header, const char *second = nullptr) {
   w.line();
   if (const size_t models = module.all(Op::Model).size(); models > 1)
     w.line("#define MEGALITH_MODELS {}", models);
   w.line("#include \"megalith/{}\"", header);
+  if (second)
+    w.line("#include \"megalith/{}\"", second);
   w.line();
   w.line("namespace abi = megalith::abi;");
   w.line("using namespace megalith::device;");
@@ -85,10 +88,24 @@ static void emitTensorHeader(CodeWriter &w, const ir::Module &module, const plan
   w.line("//");
   emitOrigin(w, module, true);
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
-                        shape::kCtaThreads / 32, plan.ring.stages, plan.ring.stageBytes));
+                        plan.ctaThreads() / 32, plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
   w.comment("Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh) calls.");
-  emitIncludes(w, module, "TensorUnit.cuh");
+  emitIncludes(w, module, "TensorUnit.cuh", plan.wide() ? "WidePass.cuh" : nullptr);
+}
+
+static void emitWideHeader(CodeWriter &w, const ir::Module &module, const std::string &tensorFile) {
+  w.line(kWideUnit);
+  w.line("//");
+  w.comment(fmt::format("The models in passes of more than {} rows, made by megalith. The tensor unit ({}) calls the "
+                        "roles at the end.",
+                        int(shape::kMaxRows), tensorFile));
+  w.line("//");
+  emitOrigin(w, module, true);
+  w.line("//");
+  w.comment("Reading order: constants and buffers, what becomes of each product's sums, work on rows, and the table of "
+            "steps.");
+  emitIncludes(w, module, "WideUnit.cuh");
 }
 
 static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &planned, const Names &names) {
@@ -123,6 +140,24 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     w.line("static constexpr int firstEvent = {}, lastEvent = {};", first,
            first + plan::stampEvents(planned).size() - 1);
   }
+  w.line("static constexpr bool wide = {};", planned.wide.refused.empty());
+  if (planned.wide.refused.empty()) {
+    const std::string wide = "::" + names.outside("Wide");
+    emitMember(
+        w, "void beginWide()",
+        fmt::format("wide::begin<{}>(sharedOfCta().wide().pass, sharedOfCta().pass.numRows, wideDone());", wide));
+    emitMember(
+        w, "u32 *wideDone()",
+        fmt::format("return reinterpret_cast<u32 *>(sharedOfCta().params.flagged + {}ll);", planned.wide.doneOffset));
+    emitMember(w, "void endWide()",
+               fmt::format("wide::clear(wideDone(), {});",
+                           shape::ceilDiv<int64_t>(plan.rowsPerPass, shape::kWideCountedRows)));
+    emitMember(w, "bool runWide()",
+               fmt::format("return wide::consume<{}>(sharedOfCta().wide().pass, "
+                           "sharedOfCta().grid);",
+                           wide));
+    emitMember(w, "void bringWide(int role)", fmt::format("wide::bring<{}>(role);", wide));
+  }
   emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
              fmt::format("return {};", tokenTable(module, planned, names)));
   w.line("static constexpr bool reduces = {};", planned.reducing.any);
@@ -144,6 +179,10 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
                            "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
                            keptRowsExpr(plan, "sharedOfCta().params")));
   }
+  if (plan.wide())
+    emitMember(w, "int chunksAhead()",
+               plan.models.size() > 1 ? "return chunksAheadOf(sharedOfCta().pass.guess);"
+                                      : fmt::format("return ::{}();", names.outside("chunksAhead")));
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
     emitMember(w, fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
@@ -175,17 +214,17 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
   w.line("using Models = ModelList<{}>; // by their numbers", fmt::join(models, ", "));
   w.line("static constexpr bool many = {}, words = {}, stamps = {}, queries = {};", plan.rowsAtOnce > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
+  if (plan.wide())
+    w.line("static constexpr bool wide = true; // passes of some model run whole");
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");
+  if (plan.wide())
+    starts.push_back("wide::startSync(sharedOfCta().wideSync);");
   emitMember(w, "void start(const abi::LaunchParams &p)", llvm::join(starts, " "));
 }
 
-static void emitLoop(CodeWriter &w) {
-  w.line();
-  w.comment("The resident kernel: one CTA per SM, launched once.");
-  w.line("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)");
-  auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
-  w.line("startResident<Kernel>(p);");
+/// The warps beside the consumers, where none has to wait for a wide pass.
+static void emitWarpsBeside(CodeWriter &w) {
   {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
     w.line("if (laneId() >= Producer<WeightRing>::lanes)");
@@ -200,6 +239,20 @@ static void emitLoop(CodeWriter &w) {
     w.line("bringWindows<Kernel>();");
     w.line("return;");
   }
+}
+
+static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
+  w.line();
+  w.comment("The resident kernel: one CTA per SM, launched once.");
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", plan.wide() ? "kWideCtaThreads" : "kCtaThreads");
+  auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
+  w.line("startResident<Kernel>(p);");
+  if (plan.wide()) {
+    w.line("if (warpId() >= kConsumerWarps)");
+    w.line("  return runBesides<Kernel>();");
+  } else {
+    emitWarpsBeside(w);
+  }
   w.line("runTicks<Kernel>(p);");
 }
 
@@ -210,13 +263,14 @@ static void emitFacts(CodeWriter &w, const char *unit, const char *facts) {
 }
 
 static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, const EmitOptions &options,
-                            const std::string &tensorFile) {
+                            const std::string &tensorFile, bool wide) {
   const std::string fileName = module.root.name + ".control.cu";
   CodeWriter w;
   w.setFileName(fileName);
   emitControlHeader(w, module, tensorFile);
   ControlOptions control;
   control.lineDirectives = options.lineDirectives;
+  control.wide = wide;
   emitControl(w, module, &files, control);
   w.line();
   w.comment("Before the first tick.");
@@ -243,6 +297,9 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   w.setFileName(fileName);
   emitTensorHeader(w, module, plan);
   emitShared(w, module, plan);
+  for (const Names &of : names)
+    if (plan.models[of.number].wide.refused.empty())
+      emitWideDeclarations(w, of);
   if (names.size() > 1) {
     w.comment(
         "Chunks that a producer copies before it knows the pass, at most, when the pass before was of this model.");
@@ -257,6 +314,8 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
     w.line();
     w.comment("The order in which each CTA's weights arrive, the same in every pass.");
     emitProducer(w, plan, of);
+    if (plan.models[of.number].wide.refused.empty())
+      emitWideParts(w, plan, of);
     emitModel(w, module, plan, of);
   }
   if (names.size() > 1) {
@@ -272,9 +331,29 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   w.line();
   emitPack(w, module, plan, names);
   emitKernel(w, plan, names);
-  emitLoop(w);
+  emitLoop(w, plan);
   emitFacts(w, "tensor", "factsOfTensors<Shared, Facts>()");
   return {fileName, w.text()};
+}
+
+static std::optional<Unit> emitWideUnit(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                                        const EmitOptions &options, const std::string &fileName,
+                                        const std::string &tensorFile) {
+  if (!plan.wide())
+    return std::nullopt;
+  CodeWriter w;
+  w.setFileName(fileName);
+  emitWideHeader(w, module, tensorFile);
+  {
+    const auto space = w.space("wideUnit");
+    emitShared(w, module, plan);
+  }
+  for (size_t i = 0; i < plan.models.size(); ++i)
+    if (plan.models[i].wide.refused.empty()) {
+      w.line();
+      emitWideModelUnit(w, module, plan, Names(*module.find(Op::Model, plan.models[i].name), plan, i), files, options);
+    }
+  return Unit{fileName, w.text()};
 }
 
 Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files, const EmitOptions &options) {
@@ -282,8 +361,9 @@ Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFil
   for (const plan::ModelPlan &model : plan.models)
     models += (models.empty() ? "" : "_") + model.name;
   const std::string tensorFile = models + ".tensors.cu";
-  return {emitControlUnit(module, files, options, tensorFile), emitTensorUnit(module, plan, files, options, tensorFile),
-          std::nullopt};
+  return {emitControlUnit(module, files, options, tensorFile, plan.wide()),
+          emitTensorUnit(module, plan, files, options, tensorFile),
+          emitWideUnit(module, plan, files, options, models + ".wide.cu", tensorFile), std::nullopt};
 }
 
 } // namespace megalith::emit

@@ -99,7 +99,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["megalith"] = MEGALITH_VERSION;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
-                 {"threads", shape::kCtaThreads},
+                 {"threads", plan.ctaThreads()},
                  {"shared_bytes", plan.shared.bytes},
                  {"control_bytes", plan.shared.controlBytes},
                  {"profile", plan.profile.name},

@@ -29,7 +29,7 @@ void TensorEmitter::run() {
     w.line("              \"room for attention\");");
   }
   emitImages();
-  if (several()) {
+  if (several() || plan.wide()) {
     w.line();
     w.comment("Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before was of "
               "this model.");
@@ -105,7 +105,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
 std::string TensorEmitter::storeExpr(const plan::Place &place) const {
   const plan::Buffer &buffer = planned.buffers[place.buffer];
   const std::string rows = placeExpr(place);
-  return buffer.windows ? fmt::format("forRows<Rows>({}, {})", rows, imageExpr(place)) : rows;
+  return buffer.windows && !wide ? fmt::format("forRows<Rows>({}, {})", rows, imageExpr(place)) : rows;
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
@@ -115,6 +115,15 @@ std::string TensorEmitter::imageExpr(const plan::Place &place) const {
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {
   return fmt::format("counterAt({}, Counters::{}{})", params, names.buffers[&buffer - planned.buffers.data()],
                      buffer.instances > 1 ? fmt::format(" + layer * {}ll", shape::kCounterBytes) : "");
+}
+
+plan::Place TensorEmitter::operandPlace(const plan::Phase &phase) {
+  if (phase.operand)
+    return *phase.operand;
+  const plan::Matrix &m = planned.matrices[phase.matrix];
+  Group group(module, planned, names, phase.op->region());
+  const Value value = operandOf(group, m);
+  return planned.placeOf.at(sourceOf(group, value, group.slice(value), m).id);
 }
 
 void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
@@ -129,12 +138,7 @@ void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string 
     for (const plan::Phase &phase : phases) {
       if (phase.kind != plan::Phase::Stream)
         continue;
-      Group group(module, planned, names, phase.op->region());
-      const Value value = operandOf(group, planned.matrices[phase.matrix]);
-      const plan::Place source =
-          phase.operand
-              ? *phase.operand
-              : planned.placeOf.at(sourceOf(group, value, group.slice(value), planned.matrices[phase.matrix]).id);
+      const plan::Place source = operandPlace(phase);
       const plan::Buffer &buffer = planned.buffers[source.buffer];
       w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", names.matrix(phase.matrix), imageExpr(source),
              counterExpr(buffer), writes.at(&buffer), buffer.edge);

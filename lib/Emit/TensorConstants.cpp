@@ -165,6 +165,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
     w.line("static constexpr int rowsPerPass = {};", plan.rowsAtOnce);
     emitModelFacts(w, module);
+    if (plan.wide())
+      w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
     if (plan.reduces())
       w.line("static constexpr int queries = 1; // calls have other reducers than argmax");
     if (plan.results() > 1)
@@ -178,18 +180,38 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     auto record = w.record("struct Shared");
     w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
     w.line("alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here");
-    w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
-    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
+    const auto emitRing = [&] {
+      w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
+      w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
+    };
+    if (!plan.wide())
+      emitRing();
     w.line("{} pass;", plan.trees() ? "TreePass" : "PassShared");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
-    if (plan.reduces())
-      w.line("PassDraws<Facts::rowsPerPass{}> draws;", plan.results() > 1 ? ", Facts::results" : "");
+    const std::string draws = plan.reduces() ? fmt::format("PassDraws<Facts::rowsPerPass{}> draws;",
+                                                           plan.results() > 1 ? ", Facts::results" : "")
+                                             : "";
+    if (!plan.wide() && plan.reduces())
+      w.line(draws);
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
+    if (plan.wide()) {
+      w.line("wide::Sync wideSync; // of passes that run whole");
+      w.line("// From here on passes that run whole have their own: no other pass needs again what stands here.");
+      if (plan.reduces())
+        w.line("alignas(128) " + draws);
+      emitRing();
+    }
     w.line();
+    if (plan.wide())
+      w.line("__device__ __forceinline__ wide::Shared wide() {{ return wide::sharedFrom(this, {}, wideSync, pass); }}",
+             plan.reduces() ? "&draws" : "scratch");
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
+  if (plan.wide())
+    w.line("static_assert(wide::endFrom(sizeof(Shared) - sizeof(Shared::scratch) - sizeof(Shared::ring){}) <= {});",
+           plan.reduces() ? " - sizeof(Shared::draws)" : "", plan.shared.bytes);
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 

@@ -19,6 +19,8 @@ public:
         options(options), model(*module.find(ir::Op::Model, planned.name)), weights(weightIndices(model)) {}
 
   void run();
+  /// The same model in passes that run whole (Wide.cpp).
+  void runWide();
 
 private:
   CodeWriter &w;
@@ -31,6 +33,8 @@ private:
   const ir::Operation &model;
   std::map<std::string, int> weights;
   bool inLayers = false;
+  bool severalChains = false; ///< of a map: their names are in braces
+  bool wide = false;          ///< of passes that run whole
 
   using Slice = std::vector<const ir::Operation *>;
 
@@ -79,6 +83,23 @@ private:
   /// A function for the queries, and for the pass's own keys and values, that attention makes.
   void emitMadeRows(const plan::Phase &phase, const std::string &name);
 
+  // --- passes that run whole (Wide.cpp) ---------------------------------------
+
+  /// A warp's work on a row: a map, or a product's operand.
+  void emitRowWork(const plan::Phase &phase, const std::string &name);
+  /// The buffers of such passes.
+  void emitWideBuffers();
+  /// The table of steps, with the operands' buffers.
+  void emitWideSteps(std::vector<plan::Place> &operands);
+  /// What becomes of the products of a range.
+  void emitEnd(const plan::Phase &phase, const plan::PairRange &r, const std::string &name);
+  std::string endName(const plan::Phase &phase, const plan::PairRange &r) const;
+  /// What the roles call (device/wide).
+  void emitWideModel(llvm::ArrayRef<plan::Place> operands);
+  /// The place that a stream takes its operand from in passes of many rows.
+  plan::Place operandPlace(const plan::Phase &phase);
+  const plan::Segment &body() const { return planned.segments[0]; }
+
   // --- groups ---------------------------------------------------------------
 
   static ir::Value scalarAfter(const Group &group, const Slice &slice, ir::Value result);
@@ -88,6 +109,7 @@ private:
 
   /// Weights that a group reads beside its products.
   void declareWeights(const Group &group);
+  void declareWeights(const Slice &slice);
   void declareRopes(const Slice &slice);
   void declareRopes(const ir::Operation &op);
   void declarePosition(const Slice &slice);

@@ -37,8 +37,16 @@ public:
         ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
         ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsAtOnce), ofOneRow});
       });
+    chooseWide();
     if (!planScratch(ofOneRow, ofAllRows))
       return;
+    if (plan.wide() && !planWide()) {
+      for (ModelPlan &planned : plan.models)
+        if (planned.wide.refused.empty())
+          planned.wide.refused = "shared memory has no room for them";
+      if (!planScratch(ofOneRow, ofAllRows))
+        return;
+    }
     planFlight();
     plan.flaggedBytes = roundUp(plan.passBytes(), 256);
     for (auto [planned, model] : llvm::zip(plan.models, models))
@@ -144,7 +152,26 @@ private:
         b.imageBytes = imageBytes(b.columns);
         plan.flaggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
+    if (planned.wide.refused.empty()) {
+      planned.wide.doneOffset = roundUp(plan.flaggedBytes, 256);
+      plan.flaggedBytes =
+          planned.wide.doneOffset + roundUp(ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256);
+      planned.wide.partsOffset = plan.flaggedBytes;
+      plan.flaggedBytes += plan.ctas * partsOfWide(planned, model);
+      for (Buffer &b : planned.buffers)
+        if (b.wideBytes) {
+          b.wideOffset = plan.flaggedBytes;
+          plan.flaggedBytes += b.wideInstances() * b.wideBytes;
+        }
+    }
     plan.flaggedBytes = plan.models.size() > 1 ? roundUp(plan.flaggedBytes, 256) : plan.flaggedBytes;
+  }
+
+  /// Bytes of a CTA for attention's parts of more than eight rounds in passes that run whole.
+  int64_t partsOfWide(const ModelPlan &planned, const Operation &model) const {
+    const Operation *pool = module.find(Op::Pool, planned.name);
+    const int64_t positions = pool ? pool->get<attr::pages>() * pool->get<attr::page_tokens>() : 0;
+    return (partLevels(positions) - 1) * wideLevelBytes(model.get<attr::head_dim>());
   }
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
@@ -200,12 +227,12 @@ private:
         return false;
     }
     plan.ring.lentRows = kTileRows;
-    return plan.rowsAtOnce <= kTileRows || planWide();
+    return plan.rowsAtOnce <= kTileRows || planWindows();
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the
   /// sums of a unit and three windows of activations, or two (device/Windows.cuh).
-  bool planWide() {
+  bool planWindows() {
     const auto bytes = [](int64_t rows, int64_t windows) { return unitSumBytes(rows) + windows * windowBytes(rows); };
     const int64_t spare =
         plan.profile.sharedBytes - plan.shared.bytes; // where the ring has all stages that it may have
@@ -236,6 +263,25 @@ private:
         plan.ring.lentStages,
         (std::max<int64_t>(0, wanted - plan.shared.scratchBytes) + plan.ring.stageBytes - 1) / plan.ring.stageBytes);
     return true;
+  }
+
+  /// Passes of more than kMaxRows rows that run whole: their shared memory begins after what other passes need again.
+  /// After it no pass finds its draws, scratch or ring as they were. False when there is no room.
+  bool planWide() {
+    const int64_t begin = roundUp(plan.shared.controlBytes + otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
+    plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes);
+    return plan.shared.bytes <= plan.profile.sharedBytes;
+  }
+  /// Which models have such passes.
+  void chooseWide() {
+    for (auto [planned, model] : llvm::zip(plan.models, models)) {
+      if (plan.rowsPerPass > kMaxRows)
+        planWidePasses(plan, planned, module, *model);
+      if (!planned.wide.refused.empty())
+        continue;
+      planned.wide.edge = plan.edges.size();
+      plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
+    }
   }
 
   /// So many copies are under way as the memory brings in the time that a copy takes (Little's law). Fewer bring less,
@@ -293,6 +339,8 @@ private:
 };
 
 } // namespace
+
+int Plan::ctaThreads() const { return wide() ? shape::kWideCtaThreads : shape::kCtaThreads; }
 
 int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has

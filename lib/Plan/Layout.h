@@ -23,6 +23,13 @@ void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const ir::Opera
 /// the ring and of the grid. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
 int64_t otherSharedBytes(const Plan &plan);
 
+/// Of those, in passes that run whole (device/wide), what may be overwritten: draws.
+int64_t drawsBytes(const Plan &plan);
+
+/// Whether passes of more than kMaxRows rows of a model need not run in pieces (WidePasses.cpp). Sets planned.wide, and
+/// what its buffers are in such passes.
+void planWidePasses(const Plan &plan, ModelPlan &planned, const ir::Module &module, const ir::Operation &model);
+
 /// What some call of the model asks for, beyond the best token of each row; null: none does.
 const ir::Operation *firstReducer(const ir::Module &module, llvm::StringRef model);
 

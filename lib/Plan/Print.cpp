@@ -122,9 +122,9 @@ std::string print(const Plan &plan) {
   const bool spared = llvm::any_of(plan.models, [](const ModelPlan &planned) {
     return llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
   });
-  const bool inPieces = plan.rowsPerPass > plan.rowsAtOnce;
+  const bool inPieces = plan.rowsPerPass > plan.rowsAtOnce && !plan.wide();
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
-                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass,
+                     spared ? " (CTA 0 without tiles of the layers)" : "", plan.ctaThreads(), plan.rowsPerPass,
                      inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "
@@ -142,6 +142,18 @@ std::string print(const Plan &plan) {
   if (plan.wideRows)
     out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows),
                        plan.wideRows, plan.ring.wideLentStages);
+  const auto printWide = [&](const ModelPlan &planned) {
+    if (plan.rowsPerPass <= plan.rowsAtOnce)
+      return;
+    int64_t bytes = 0;
+    for (const Buffer &b : planned.buffers)
+      bytes += b.wideBytes * b.wideInstances();
+    out += planned.wide.refused.empty()
+               ? fmt::format("  passes of more than {} rows run whole, with {} bytes of activations\n", plan.rowsAtOnce,
+                             bytes)
+               : fmt::format("  passes of more than {0} rows run in pieces of {0}: {1}\n", plan.rowsAtOnce,
+                             planned.wide.refused);
+  };
   const auto printAttention = [&](const ModelPlan &planned) {
     if (planned.wideAttention.units)
       out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n",
@@ -153,6 +165,7 @@ std::string print(const Plan &plan) {
       out +=
           fmt::format("{}model {}\n  stream {} bytes, workspace {} bytes\n", &model == &plan.models[0] ? "\n" : "\n\n",
                       model.name, model.streamBytes, model.records.workspaceBytes);
+    printWide(model);
     printAttention(model);
     printMatrices(out, plan, model);
     printBuffersAndPhases(out, plan, model);

@@ -98,13 +98,18 @@ int64_t controlRoom(const ir::Module &module) {
   return roundUp(params + numbers + seatBytes(models) + tables + pieces, 128) - params;
 }
 
+int64_t drawsBytes(const Plan &plan) {
+  const int64_t bytes = sizeof(device::PassDraws<1>) + (plan.rowsAtOnce * plan.results() - 1) * sizeof(abi::RowDraw);
+  return plan.reduces() ? roundUp(bytes, 128) : 0;
+}
+
 int64_t otherSharedBytes(const Plan &plan) {
   const SizesOfModels &one = sizesOf[0];
-  const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0,
-                draws = sizeof(device::PassDraws<1>) + (plan.rowsAtOnce * plan.results() - 1) * sizeof(abi::RowDraw);
+  const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0;
   const int64_t words = one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
   return sizesOf[models - 1].params + roundUp(words, 128) + trees +
-         (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + (plan.reduces() ? roundUp(draws, 128) : 0);
+         (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + drawsBytes(plan) +
+         (plan.wide() ? kWideWordsBytes : 0);
 }
 
 } // namespace megalith::plan

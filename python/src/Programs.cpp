@@ -26,6 +26,8 @@ static nb::dict dictOf(const Source &source) {
   out["cuda"] = text(source.cuda);
   out["control"] = nb::make_tuple(text(source.control.fileName), text(source.control.text));
   out["tensors"] = nb::make_tuple(text(source.tensors.fileName), text(source.tensors.text));
+  if (source.wide)
+    out["wide"] = nb::make_tuple(text(source.wide->fileName), text(source.wide->text));
   out["manifest"] = text(source.manifest);
   out["plan"] = text(source.plan);
   return out;

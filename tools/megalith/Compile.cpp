@@ -8,7 +8,7 @@ namespace megalith::tool {
 
 namespace {
 
-enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, CudaControl, CudaTensors, Ptx, Cubin, Manifest };
+enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, CudaControl, CudaTensors, CudaWide, Ptx, Cubin, Manifest };
 
 class CompileCommand : public ProgramCommand {
 public:
@@ -43,10 +43,11 @@ megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
                     {Emit::Tick, "tick", "control IR after the passes: the static list of parts"},
                     {Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"},
                     {Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"},
-                    {Emit::Cuda, "cuda", "the CUDA text of the kernel: both its units"},
+                    {Emit::Cuda, "cuda", "the CUDA text of the kernel: all its units"},
                     {Emit::CudaControl, "cuda-control", "its control unit: the pipeline, which an edit of it compiles"},
                     {Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which all their pipelines share"},
-                    {Emit::Ptx, "ptx", "NVRTC's PTX of both units"},
+                    {Emit::CudaWide, "cuda-wide", "its wide unit, if it has one: the models in passes that run whole"},
+                    {Emit::Ptx, "ptx", "NVRTC's PTX of all units"},
                     {Emit::Cubin, "cubin", "the linked cubin; resources go to stderr"},
                     {Emit::Manifest, "manifest", "what the runtime needs to know, JSON"}}),
       "What to print (default: cuda)");
@@ -131,6 +132,7 @@ bool CompileCommand::runProgram(Diagnostics &diags) {
   return write(emit == Emit::Manifest      ? source->manifest
                : emit == Emit::CudaControl ? source->control.text
                : emit == Emit::CudaTensors ? source->tensors.text
+               : emit == Emit::CudaWide    ? (source->wide ? source->wide->text : "")
                                            : source->cuda);
 }
 

@@ -9,9 +9,10 @@
 
 namespace megalith::emit {
 
-/// How the text is written; nothing here changes what the kernel does.
+/// How the text is written, and what it has to know of the plan.
 struct ControlOptions {
   bool lineDirectives = true; ///< `#line` back to the YAML
+  bool wide = false;          ///< see plan::Plan
 };
 
 /// The control plane of a tick-level module with one model: the constants

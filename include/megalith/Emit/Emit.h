@@ -21,17 +21,21 @@ struct Unit {
   std::string text;
 };
 
-/// A kernel's two units (device/Units.cuh). One text after the other, they are the whole kernel in one unit.
+/// A kernel's units (device/Units.cuh). One text after the other, they are the whole kernel in one unit.
 struct Units {
   Unit control; ///< PIPELINE.control.cu: the states, the stages, the ticks
   /// MODEL.tensors.cu: the models, `megalith_run` (the resident kernel) and `megalith_pack` (lays the weights out as
   /// the kernel streams them). It depends on the models and the plan alone.
   Unit tensors;
+  /// MODEL.wide.cu: the models in passes that run whole (device/wide). As the tensor unit, it is of the models and the
+  /// plan alone.
+  std::optional<Unit> wide;
   std::optional<Unit> more; ///< kernels of a tool, which call neither of them
 };
 
 /// The first line of a unit's text.
 constexpr const char *kControlUnit = "//===- control unit -------------------------------------------------------===//";
+constexpr const char *kWideUnit = "//===- wide unit ----------------------------------------------------------===//";
 constexpr const char *kTensorUnit = "//===- tensor unit --------------------------------------------------------===//";
 
 /// `module` is at the tick and tensor level, with every pass run.

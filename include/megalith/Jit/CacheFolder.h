@@ -39,7 +39,7 @@ struct CacheLimits {
 
 /// CacheEntry::kind, in the order in which people read them.
 constexpr const char *cacheCpuKernel = "CPU kernel", *cacheCpuObject = "CPU object", *cacheOtherKind = "other kernel";
-constexpr const char *cacheKinds[] = {kind::linked, kind::control,  kind::tensors,  kind::tool,
+constexpr const char *cacheKinds[] = {kind::linked, kind::control,  kind::tensors,  kind::wide,    kind::tool,
                                       kind::whole,  cacheCpuKernel, cacheCpuObject, cacheOtherKind};
 
 struct CacheFile {

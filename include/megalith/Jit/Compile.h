@@ -23,8 +23,8 @@ std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> hea
 
 /// What a piece of code is: a unit of a kernel, or the kernel. Messages and the cache name them so.
 namespace kind {
-constexpr const char *control = "control unit", *tensors = "tensor unit", *tool = "unit of the tool",
-                     *linked = "linked kernel", *whole = "whole kernel";
+constexpr const char *control = "control unit", *tensors = "tensor unit", *wide = "wide unit",
+                     *tool = "unit of the tool", *linked = "linked kernel", *whole = "whole kernel";
 } // namespace kind
 
 struct CompileRequest {

@@ -30,6 +30,7 @@ struct DeviceProfile {
   /// Rows of a product of more than one row tile that a CTA takes at a time, at most. Without `wgmma` more sums would
   /// not stay in registers.
   int64_t wideRows = 128;
+  bool widePasses = false; ///< it runs passes of more than kMaxRows rows by device/wide
 
   /// Nanoseconds that one copy of the stream takes. Where a layer fills the rings twice or more, the stream counts for
   /// more than the words that CTAs wait for.
@@ -105,6 +106,11 @@ struct Buffer {
   /// written it.
   bool windows = false;
   int64_t imageOffset = 0, imageBytes = 0, counterOffset = 0; ///< bytes of one instance
+  /// Of wide passes: in the flagged words, and bytes of one instance. What a layer hands to the next one has two, which
+  /// alternate, all others have one. 0: such passes do not write it.
+  int64_t wideOffset = 0, wideBytes = 0;
+  int64_t wideInstances() const { return instances > 1 && carried ? 2 : 1; }
+  bool carried = false; ///< a layer hands it to the next one
 };
 
 /// Which instance of a buffer a value is: a fixed one, the layer's, or the one after.
@@ -220,6 +226,16 @@ struct KeptRows {
   int64_t bytes = 0; ///< of all
 };
 
+/// Passes of more than kMaxRows rows of a model (device/wide). Nobody reads results of their rows: what they leave are
+/// keys and values. So they are the phases of the first segment up to the last layer's.
+struct WidePasses {
+  std::string refused = "no pass has so many"; ///< why they run in pieces; empty: they do not
+  int64_t stepsOfLast = 0; ///< phases of the last layer up to the one that stores its keys and values
+  int64_t doneOffset = 0;  ///< in the flagged words: a counter of each kWideCountedRows rows
+  int64_t partsOffset = 0; ///< there: parts of attention of each CTA
+  int edge = -1;           ///< what the counters count
+};
+
 /// What calls read of a row: the logits, and results that the model's file names beside them.
 struct Result {
   std::string name;
@@ -245,7 +261,8 @@ struct ModelPlan {
   bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   std::vector<Result> results; ///< the first one is the logits
-  int64_t bestOffset;          ///< in the flagged words: maxima of all results, one after the other
+  WidePasses wide;
+  int64_t bestOffset; ///< in the flagged words: maxima of all results, one after the other
   Reducing reducing;
 
   /// Buffers that the phase writes and that have images.
@@ -294,11 +311,16 @@ struct Plan {
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
+  int ctaThreads() const;    ///< threads of a CTA
   int64_t passBytes() const; ///< of the flagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models;
 
   KeptRows kept;
 
+  /// Whether passes of more than kMaxRows rows of some model do not run in pieces.
+  bool wide() const {
+    return std::any_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
+  }
   /// Results of a model, at most.
   int64_t results() const {
     size_t most = 1;

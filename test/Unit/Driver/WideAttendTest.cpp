@@ -74,6 +74,7 @@ struct Shared {
   abi::ModelParams model;
   wide::Sync sync;
   wide::Pass pass;
+  wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];
 };
@@ -88,7 +89,7 @@ struct DownEnd {
   static constexpr auto pairs = wide::Pairs::Adjacent;
   static constexpr bool residual = true;
   wide::Image<256> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
@@ -102,7 +103,7 @@ struct Wide {
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
-  __device__ static wide::Operand operand(int) { return {sharedOfCta().params.attended, wide::Image<H>::blocks}; }
+  __device__ static wide::Operand operand(int, int) { return {sharedOfCta().params.attended, wide::Image<H>::blocks}; }
   __device__ static void await(const u32 *counter, u32 least) {
     while ((int)(loadAcquire(counter) - least) < 0) {
     }
@@ -164,7 +165,7 @@ extern "C" __global__ void run(const Params *params) {
   __syncthreads();
   const int warp = threadIdx.x / 32, part = warp - kConsumerWarps;
   if (part > wide::kWeightWarps) {
-    wide::signal<Wide>();
+    wide::signal<Wide>(shared.pass.all);
     return;
   }
   for (int layer = 0; layer < 2; ++layer) {

@@ -52,6 +52,7 @@ struct Shared {
   Params params;
   wide::Sync sync;
   wide::Pass pass;
+  wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];
 };
@@ -66,7 +67,7 @@ struct UpEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
   wide::Image<H> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<1> value(int, int, float y0, float y1, Floats<2>, Nothing2) const { return {{y0 - y1}}; }
@@ -76,7 +77,7 @@ struct DownEnd {
   static constexpr auto pairs = wide::Pairs::Adjacent;
   static constexpr bool residual = true;
   wide::Image<512> to;
-  __device__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
@@ -90,7 +91,7 @@ struct Wide {
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
-  __device__ static wide::Operand operand(int number) {
+  __device__ static wide::Operand operand(int number, int) {
     const Params &p = sharedOfCta().params;
     return number == 0 ? wide::Operand{p.n, 16} : wide::Operand{p.h, H / 32};
   }
@@ -136,7 +137,7 @@ extern "C" __global__ void run(const Params p) {
   } else if (warp == kConsumerWarps + wide::kWeightWarps) {
     wide::bringRows<Wide>(shared.pass.all);
   } else {
-    wide::signal<Wide>();
+    wide::signal<Wide>({0, 1, 0, 3});
   }
 }
 )";

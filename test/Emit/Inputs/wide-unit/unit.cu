@@ -12,40 +12,46 @@ using namespace megalith::device;
 
 #include "WideTestShapes.h"
 
-/// Fields of a tile's rows, in shared memory of the warp: position, and place in the pool.
-template <bool Places> struct RowsOfTile {
-  int *words;
-  __device__ __forceinline__ void begin(int firstRow, int *of) {
-    const TestParams &p = sharedOfCta().params;
-    words = of;
-    int run = 0;
+/// Fields of a tile's rows: position, and place in the pool.
+struct RowsOfTile {
+  int firstRow;
+  const int *positions;
+  __device__ __forceinline__ void begin(int row, int *words) {
+    firstRow = row;
+    positions = words;
 #pragma unroll 1
     for (int i = laneId(); i < wide::kTile; i += 32) {
-      const int row = min(firstRow + i, p.rows - 1);
-      while (run + 1 < p.runs && row >= p.run[run + 1].firstRow)
-        ++run;
-      const int position = p.run[run].position + row - p.run[run].firstRow;
-      words[i] = position;
-      if (Places)
-        words[i + wide::kTile] =
-            __ldg(p.pageTable + (long long)p.run[run].slot * p.pageTableStride + position / Pool::pageTokens) *
-                Pool::pageTokens +
-            position % Pool::pageTokens;
+      const int number = min(firstRow + i, sharedOfCta().params.rows - 1);
+      const Run &run = runOf(number);
+      words[i] = run.position + number - run.firstRow;
     }
     __syncwarp();
   }
-  __device__ __forceinline__ int position(int row) const { return words[row]; }
-  __device__ __forceinline__ int place(int row) const { return words[row + wide::kTile]; }
+  __device__ __forceinline__ const Run &runOf(int number) const {
+    const TestParams &p = sharedOfCta().params;
+    int run = 0;
+    while (run + 1 < p.runs && number >= p.run[run + 1].firstRow)
+      ++run;
+    return p.run[run];
+  }
+  __device__ __forceinline__ int position(int row) const { return positions[row]; }
+  __device__ __forceinline__ int place(int row) const {
+    const TestParams &p = sharedOfCta().params;
+    const Run &run = runOf(firstRow + row);
+    const int slot = run.slot, at = run.position + firstRow + row - run.firstRow;
+    return __ldg(p.pageTable + (long long)slot * p.pageTableStride + at / Pool::pageTokens) * Pool::pageTokens +
+           at % Pool::pageTokens;
+  }
 };
-struct ToImage : RowsOfTile<false> {
+struct ToImage : RowsOfTile {
   wide::Image<2048> to;
-  __device__ __forceinline__ void begin(int firstRow, int *of) {
-    RowsOfTile<false>::begin(firstRow, of);
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    RowsOfTile::begin(firstRow, words);
     to = to.from(firstRow);
   }
   __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
-struct ToPool : RowsOfTile<true> {
+struct ToPool : RowsOfTile {
   u16 *cache;
   __device__ __forceinline__ void store(int row, int col, Words4 words) const {
     const unsigned of = place(row);
@@ -118,7 +124,7 @@ template <class Bias = NoBias> struct ResidualEnd : PairEnd {
   static constexpr bool residual = true;
   wide::Image<2048> from, to;
   Bias bias;
-  __device__ __forceinline__ void begin(int firstRow, int *) {
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
     from = from.from(firstRow);
     to = to.from(firstRow);
   }
@@ -145,7 +151,7 @@ template <class Activation> struct GatedEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
   wide::Image<8192> to;
-  __device__ __forceinline__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ __forceinline__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ __forceinline__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ __forceinline__ NoEarly early(int, int, int) const { return {}; }
   __device__ __forceinline__ Floats<1> value(int, int, float y0, float y1, Floats<2>, NoEarly) const {
@@ -157,7 +163,7 @@ template <class Activation> struct GatedEnd {
 template <class Activation, class Bias = NoBias> struct PlainEnd : PairEnd {
   wide::Image<8192> to;
   Bias bias;
-  __device__ __forceinline__ void begin(int firstRow, int *) { to = to.from(firstRow); }
+  __device__ __forceinline__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
   __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2>, NoEarly) const {
     return Activation::of(Floats<2>(bias.of({{y0, y1}}, c0, c1)));
   }
@@ -174,7 +180,7 @@ struct Wide {
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
   __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
-  __device__ __forceinline__ static wide::Operand operand(int number) {
+  __device__ __forceinline__ static wide::Operand operand(int number, int) {
     const TestParams &p = sharedOfCta().params;
     return number == 0 ? wide::Operand{p.n, 64} : number == 1 ? wide::Operand{p.q, 64} : wide::Operand{p.h, 256};
   }
@@ -243,8 +249,8 @@ extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined(
 extern "C" {
 __device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
-__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(sharedOfCta().pass.all, part); }
-__device__ void megalith_wide_rows() { wide::bringRows<Wide>(sharedOfCta().pass.all); }
-__device__ void megalith_wide_signal() { wide::signal<Wide>(); }
+__device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(Wide::shared().pass.all, part); }
+__device__ void megalith_wide_rows() { wide::bringRows<Wide>(Wide::shared().pass.all); }
+__device__ void megalith_wide_signal() { wide::signal<Wide>(Wide::shared().pass.all); }
 }
 #endif
