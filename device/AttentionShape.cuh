@@ -115,12 +115,7 @@ template <class A> struct AttentionShape {
   __device__ static int outputPlace(int four, int pair) { return (four ^ (pair >> 1 & 1) ^ (pair & 4)) * 4; }
 
   /// Levels above rounds that the pool's positions can fill.
-  __device__ static constexpr int levels() {
-    int n = 1;
-    for (long long covered = 8ll * round; covered < (long long)A::pages * A::pageTokens; covered *= 8)
-      ++n;
-    return n;
-  }
+  __device__ static constexpr int levels() { return shape::partLevels((long long)A::pages * A::pageTokens); }
 };
 
 /// exp(x) of x <= 0.

@@ -256,7 +256,7 @@ template <class K, class M> __device__ __forceinline__ bool runWidePass(PassShar
   auto &shared = K::shared();
   if (threadIdx.x == 0) {
     pass.products.lent = R::stages;
-    announcePlan(shared.sync, pass);
+    announceWhole(shared.sync, pass);
   }
   shared.stream().beginPass(kOneRow, pass.products.lentBefore);
   dropAhead(shared.stream(), M::chunksAhead(), 0, pass.products.lentBefore);

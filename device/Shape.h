@@ -186,6 +186,14 @@ constexpr int kMostRanges = 256;
 /// Units beyond one of each tile, for each CTA; and units of wide tiles.
 constexpr int kSplitUnits = 4, kWideUnits = 8;
 
+/// Levels of parts, each of eight of the level below, that so many positions can fill.
+MEGALITH_SHAPE int partLevels(long long positions) {
+  int levels = 1;
+  for (long long covered = 8ll * kRound; covered < positions; covered *= 8)
+    ++levels;
+  return levels;
+}
+
 struct Attention {
   long long heads, kvHeads, dim;
 

@@ -72,7 +72,7 @@ CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQue
 TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 WIDE = {path.name for path in (root / "device/wide").glob("*.cuh")}
-UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "Device.cuh"}
+UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "WideUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^">]+)"|<((?:megalith|runtime|device|lib)/[^">]+)>)', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}

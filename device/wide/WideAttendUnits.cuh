@@ -23,16 +23,15 @@ namespace megalith::device::wide {
 template <class A> struct AttendShape {
   using S = AttentionShape<A>;
   static constexpr int dim = S::dim, round = S::round;
-  static constexpr bool halves = dim > 128; ///< a warpgroup has half of the dims of all pairs of the tile
   static constexpr float softCap = [] {
     if constexpr (S::capped)
       return A::softCap;
-    return 1.0f;
+    return 0.0f;
   }();
-  /// Attention of other shapes is not that of wide passes.
-  static constexpr bool supported =
-      dim % 32 == 0 && (dim <= 128 || dim == 256) && A::pageTokens % 8 == 0 && softCap >= 1.0f && softCap <= 0x1p64f;
-  static_assert(supported);
+  static_assert(dim % 32 == 0 && (dim <= 128 || dim == 256) && A::pageTokens % 8 == 0 &&
+                    (!S::capped || (softCap >= 1.0f && softCap <= 0x1p64f)),
+                "passes of such a model run in pieces");
+  static constexpr bool halves = dim > 128; ///< a warpgroup has half of the dims of all pairs of the tile
 
   static constexpr int eights = halves ? 8 : 16; ///< of pairs of a tile
   static constexpr int headsOfTile = S::group < eights ? S::group : eights;
@@ -45,7 +44,7 @@ template <class A> struct AttendShape {
 
   static constexpr int queryBlockBytes = eights * kEightBytes; ///< of 32 dims
   static constexpr int queryBytes = dim / kBlockColumns * queryBlockBytes;
-  static constexpr int words = ownDims / 8; ///< of a thread's sums, of 16 bytes: dims 8i + 2t, 8i + 2t + 1 of two pairs
+  static constexpr int words = ownDims / 8; ///< of a thread's sums: dims 8i + 2t, 8i + 2t + 1 of two pairs
   static constexpr int wordBytes = kConsumerThreads * 16, sumBytes = words * wordBytes;
   static constexpr int stages = (kStages * kStageBytes - queryBytes - sumBytes) / kStageBytes;
   static_assert(stages >= 3 && round * 64 * 2 == kStageBytes);
@@ -53,8 +52,8 @@ template <class A> struct AttendShape {
 
   /// Bytes of memory of a CTA for parts of more than eight rounds: of each level above, (m, z) and the sums.
   static constexpr long long levelBytes = wideLevelBytes(dim), partBytes = (S::levels() - 1) * levelBytes;
-
   static_assert(levelBytes == (1 + words) * wordBytes);
+
   /// As AttentionShape::score, without a call.
   __device__ __forceinline__ static float score(float sum, float scale) {
     if (S::scalesLate(scale))

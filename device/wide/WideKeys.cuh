@@ -31,11 +31,11 @@ inline __device__ void awaitProductsRead(Ring ring) {
   }
   __syncwarp();
 }
-/// At its end: the ring is that of products again. `layer`: number of the layers before.
+/// At its end: the ring is that of products again, whose producers begin with a fence. `layer`: number of the layers
+/// before.
 inline __device__ void awaitAttended(Sync &sync, u32 layer) {
   barrierAwait(&sync.attend.left, layer & 1);
   __syncwarp();
-  fenceAsyncShared(); // bulk copies follow
 }
 
 /// A lane waits for every 32nd block of rows [firstRow, end).
@@ -166,8 +166,6 @@ template <class W, class A> __device__ __forceinline__ void bringQueries(int lay
   open(AttendUnit{}, 0);
   // The consumers leave once in a layer, as they find a unit that is none: that one's phase tells of it, too.
   barrierAwait(&ring.sync->taken, (ring.turn & 1) ^ 1);
-  __syncwarp();
-  fenceAsyncShared(); // bulk copies follow
   ring.keep();
 }
 

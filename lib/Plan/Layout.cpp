@@ -171,10 +171,7 @@ private:
   int64_t partsOfWide(const ModelPlan &planned, const Operation &model) const {
     const Operation *pool = module.find(Op::Pool, planned.name);
     const int64_t positions = pool ? pool->get<attr::pages>() * pool->get<attr::page_tokens>() : 0;
-    int64_t bytes = 0;
-    for (int64_t covered = 8 * kRound; covered < positions; covered *= 8)
-      bytes += wideLevelBytes(model.get<attr::head_dim>());
-    return bytes;
+    return (partLevels(positions) - 1) * wideLevelBytes(model.get<attr::head_dim>());
   }
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's

@@ -5,41 +5,12 @@
 // For each number of rows, 16 layers of the 1B shape without attention. `differ` counts values that differ
 // from those of mma.sync in the same order of sums, of all buffers and of the pool, in three runs: it must be 0.
 //===----------------------------------------------------------------------===//
+#include "Launch.h"
 #include "WideTestParams.h"
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <cuda_runtime.h>
-#include <string>
 #include <vector>
-#define CHECK(call)                                                                                                    \
-  do {                                                                                                                 \
-    cudaError_t e_ = (call);                                                                                           \
-    if (e_ != cudaSuccess) {                                                                                           \
-      printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                                     \
-      exit(1);                                                                                                         \
-    }                                                                                                                  \
-  } while (0)
-using u16 = unsigned short;
-using u32 = unsigned;
-using u64 = unsigned long long;
-struct Module {
-  cudaLibrary_t lib;
-  explicit Module(const std::string &path) {
-    CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
-  }
-  void *get(const char *name) const {
-    cudaKernel_t k;
-    CHECK(cudaLibraryGetKernel(&k, lib, name));
-    return (void *)k;
-  }
-  template <class... A> void launch(const char *name, dim3 grid, dim3 block, A... args) const {
-    void *list[] = {&args...};
-    CHECK(cudaLaunchKernel(get(name), grid, block, list, 0, 0));
-  }
-};
 constexpr int kLayers = 16;
 struct Shape {
   const char *name;
@@ -99,29 +70,13 @@ int main(int argc, char **argv) {
   m.launch("fillRope", 256, 256, rope, positions);
   m.launch("fillRandom", 1056, 256, input, (long long)most * 2048, 1.f, 77u);
   CHECK(cudaDeviceSynchronize());
-  cudaEvent_t begin, end;
-  CHECK(cudaEventCreate(&begin));
-  CHECK(cudaEventCreate(&end));
   const auto run = [&](TestParams p, int reps) {
-    void *kernel = m.get("run");
-    const int bytes = 216 << 10;
-    CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    cudaLaunchAttribute attr[1];
-    attr[0].id = cudaLaunchAttributeCooperative, attr[0].val.cooperative = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = 132, config.blockDim = 384, config.dynamicSmemBytes = bytes, config.attrs = attr,
-    config.numAttrs = 1;
+    const ResidentKernel kernel(m, "run");
     std::vector<float> times;
     for (int r = 0; r < reps; ++r) {
       CHECK(cudaMemsetAsync(words, 0, 1 << 16));
       m.launch("packRows", 264, 256, x, (const u16 *)input, p.rows);
-      void *args[] = {&p};
-      CHECK(cudaEventRecord(begin));
-      CHECK(cudaLaunchKernelExC(&config, kernel, args));
-      CHECK(cudaEventRecord(end));
-      CHECK(cudaEventSynchronize(end));
-      float ms;
-      CHECK(cudaEventElapsedTime(&ms, begin, end));
+      const float ms = kernel.time(&p);
       times.push_back(ms);
     }
     std::sort(times.begin(), times.end());

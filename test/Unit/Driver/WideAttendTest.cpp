@@ -5,6 +5,7 @@
 #include "device/Shape.h"
 #include "megalith/Driver/Compilation.h"
 #include "runtime/cpu/CpuEngine.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 namespace megalith {
 namespace attend_test {
 
-constexpr int kX = 256, kLayers = 2, kPageTokens = 16, kPages = 640, kTablePages = 160, kMostRuns = 40;
+constexpr int kX = 256, kLayers = 2, kPageTokens = 16, kPages = 640, kTablePages = 168, kMostRuns = 40;
 struct Run {
   int slot, firstRow, rows, position, firstToken;
 };
@@ -22,7 +23,9 @@ struct Shape {
   const char *name;
   int dim, heads, kvHeads;
   float scale;
-  int window = 0;
+  std::vector<std::pair<int, int>> runs; ///< rows, and the position of the first one
+  bool first = false;                    ///< runs of many kinds, too
+  int window = 0;                        ///< of the second layer; the first one has half of it
   float cap = 0;
 };
 struct Params {
@@ -134,8 +137,10 @@ struct Wide {
       q.store(row - tile, c, made(words, c, 5));
       if (c < KV_HEADS * DIM) {
         const long long at = (pageAddress<Pool>(layer, page, 0, position % Pool::pageTokens) + columnAddress<Pool>(c)) * 2;
-        *reinterpret_cast<Words4 *>(p.keys + at) = made(words, c, 11);
-        *reinterpret_cast<Words4 *>(p.values + at) = made(words, c, 23);
+        // Not as the callee's result: gcc's instrumentation overlooks what a callee writes as that.
+        const Words4 key = made(words, c, 11), value = made(words, c, 23);
+        *reinterpret_cast<Words4 *>(p.keys + at) = key;
+        *reinterpret_cast<Words4 *>(p.values + at) = value;
       }
     }
   }
@@ -153,7 +158,7 @@ extern "C" __global__ void run(const Params *params) {
     shared.model.kCache = p.keys;
     shared.model.vCache = p.values;
     shared.model.pageTable = p.pageTable;
-    shared.model.pageTableStride = 160;
+    shared.model.pageTableStride = 168;
     shared.pass = {p.rows, {0, 1, 0, 3}, {}, p.done};
     wide::startSync(shared.sync);
   }
@@ -267,6 +272,21 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
            column % shape.dim;
   }
 
+  /// A column of keys and values of positions before the pass. `flat`: all have the same score, and large values come
+  /// in pairs whose sum is 0. So what is left over shows in which order they were added.
+  void fillPast(int layer, int slot, int positions, int column, bool flat) {
+    std::vector<uint16_t> keys = numbers(positions, flat ? 0.0f : 1.0f), values = numbers(positions, 1.0f);
+    if (flat)
+      for (int i = 2; i + 1 < positions; i += i % 8 == 6 ? 4 : 2) {
+        values[i] = bf16(value(values[i]) * float(1 << random() % 13));
+        values[i + 1] = values[i] ^ 0x8000;
+      }
+    std::shuffle(values.begin(), values.end(), random);
+    for (int i = 0; i < positions; ++i) {
+      pool[0][placeInPool(layer, slot, i, column)] = keys[i];
+      pool[1][placeInPool(layer, slot, i, column)] = values[i];
+    }
+  }
   /// What a head of a row gets.
   void attend(int layer, int slot, int position, int head, const uint16_t *query, uint16_t *to) const {
     const int dim = shape.dim, kvHead = head / (shape.heads / shape.kvHeads);
@@ -369,15 +389,10 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
     for (auto &of : pool)
       of.assign(size_t(kLayers) * kPages * shape.kvHeads * kPageTokens * shape.dim, 0xffff);
     const int kvColumns = shape.kvHeads * shape.dim;
-    for (int which = 0; which < 2; ++which)
-      for (int layer = 0; layer < kLayers; ++layer)
-        for (int run = 0; run < p.runs; ++run)
-          for (int position = 0; position < p.run[run].position; ++position) {
-            const auto row = numbers(kvColumns, 1.0f);
-            for (int head = 0; head < shape.kvHeads; ++head)
-              std::copy_n(&row[head * shape.dim], shape.dim,
-                          &pool[which][placeInPool(layer, run, position, head * shape.dim)]);
-          }
+    for (int layer = 0; layer < kLayers; ++layer)
+      for (int run = 0; run < p.runs; ++run)
+        for (int column = 0; column < kvColumns; ++column)
+          fillPast(layer, run, p.run[run].position, column, run % 2 == 1);
     for (auto &of : weights)
       of = numbers(size_t(kX) * columns(), 0.05f);
     std::vector<uint16_t> x = numbers(size_t(p.rows) * kX, 1.0f);
@@ -452,10 +467,23 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
   }
 };
 
-TEST_P(WideAttendTest, Bits) { check({{61, 0}, {3, 2110}, {75, 250}, {1, 0}}, 4); }
+TEST_P(WideAttendTest, Bits) {
+  const Shape &shape = GetParam();
+  if (shape.first)
+    check({{61, 0}, {3, 2570}, {75, 250}, {1, 0}}, 10);
+  check(shape.runs, 2, {.kind = cpu::Schedule::Random, .seed = 3});
+}
 
-INSTANTIATE_TEST_SUITE_P(Shapes, WideAttendTest, testing::Values(Shape{"64x4", 64, 4, 1, 0.125f}),
-                         [](const auto &info) { return std::string("Of") + info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, WideAttendTest,
+                         testing::Values(Shape{"Group4", 64, 4, 1, 0.125f, {{9, 4}}, true},
+                                         Shape{"Group1Of96", 96, 2, 2, 0.1f, {{120, 3}, {13, 270}}},
+                                         Shape{"Group3Of128", 128, 3, 1, 0.0884f, {{5, 1}, {45, 240}, {90, 2}}},
+                                         Shape{"Group7InWindow", 64, 7, 1, 0.125f, {{4, 0}, {22, 700}}, false, 300},
+                                         Shape{"Group8Bent", 64, 8, 1, 0.125f, {{11, 30}, {10, 250}}, false, 0, 3.0f},
+                                         Shape{"Group16", 32, 16, 1, 0.2f, {{3, 1}, {14, 0}}},
+                                         Shape{"Slices", 64, 20, 1, -0.125f, {{1, 0}, {10, 255}}},
+                                         Shape{"Group2Of256", 256, 2, 1, 0.0625f, {{6, 3}, {37, 240}}}),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace attend_test
 } // namespace megalith

@@ -3,8 +3,8 @@
     emitted.py ROOT NAME...
 
 NAME: a file of bench/shapes or a config of test/Families/Inputs/published.jsonl. A line for each: bytes that the two functions
-with products spill, the remarks that tell of products which wait for each other, and whether attention reads the sums of all
-leaves before the next ones. Of the first one, also what is spilled where an entry with as many registers takes the functions in:
+with products spill, the remarks that tell of products which wait for each other, and whether attention reads the sums of each
+leaf before the next one's products. Of the first one, also what is spilled where an entry with as many registers takes the functions in:
 what a function saves for its caller counts as spilled, too.
 """
 import json
