@@ -48,7 +48,7 @@ def sized(base, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied,
 
 LLAMA3_SCALING = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
                   "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-# `tiny-wide`'s passes of more than 128 rows can run whole; its products are of two blocks of K.
+# Passes of more than 128 rows of `tiny-32` and `tiny-wide` can run whole; products of the latter are of two blocks of K.
 # `awkward` also has the newer spelling of the rotary embedding.
 NEW_ROPE = {key: value for key, value in LLAMA.items() if not key.startswith("rope_")}
 NEW_ROPE["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
@@ -58,6 +58,7 @@ SHAPES = {
     "tiny-deep": sized(LLAMA, 64, 2, 4, 2, 16, 1000, 300, False, 2048, 1, 2),
     "tiny-qwen3": sized(QWEN3, 64, 2, 4, 2, 16, 128, 300, True, 2048, 1, 2),
     "tiny-medusa": sized(MEDUSA, 64, 2, 4, 2, 16, 128, 300, False, 2048, 1, 2),
+    "tiny-32": sized(LLAMA, 64, 3, 4, 2, 32, 32, 64, True, 2048, 1, 2),
     "tiny-wide": sized(LLAMA, 288, 2, 4, 2, 32, 272, 300, False, 2048, 1, 2),
     "awkward": sized(NEW_ROPE, 96, 3, 6, 2, 16, 200, 517, False, 2048, 1, 2),
     "llama-1b": sized(LLAMA, 2048, 16, 32, 8, 64, 8192, 128256, True, 131072, 128000,

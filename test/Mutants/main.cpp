@@ -1,6 +1,6 @@
 //===- main.cpp - broken kernels that the CPU executor must catch ---------===//
 //
-//   megalith-mutants --model DIR [--only NAME] [--every N] [--seeds N] [--sound N] [--jobs N]
+//   megalith-mutants --model DIR --whole DIR [--only NAME] [--every N] [--seeds N] [--sound N] [--jobs N]
 //
 // Takes the shipped adaptive pipeline, breaks its kernel in each of the ways of
 // Mutants.def, and explores schedules until one fails: each mutant must be caught, by one
@@ -28,6 +28,7 @@ using namespace megalith;
 namespace cl = llvm::cl;
 
 static cl::opt<std::string> modelDir("model", cl::Required, cl::desc("Checkpoint of the model"));
+static cl::opt<std::string> wholeDir("whole", cl::Required, cl::desc("Checkpoint of the model whose passes run whole"));
 static cl::opt<std::string> only("only", cl::desc("Only the mutants whose name contains this"));
 static cl::opt<unsigned> every("every", cl::init(1),
                                cl::desc("Only each Nth mutant; of the others, that their text stands there"));
@@ -41,8 +42,9 @@ namespace {
 struct Mutant {
   std::string name, what, file, find, replace, reports;
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
-  /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live session.
-  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live } kind;
+  /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live
+  /// session; Whole: of the kernel whose passes of more than 128 rows run whole.
+  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole } kind;
 };
 
 const Mutant mutants[] = {
@@ -56,6 +58,8 @@ const Mutant mutants[] = {
 #define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
   {Name, What, File, Find, Replace, Reports, Mutant::Parallel},
 #define LIVE_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Live},
+#define WHOLE_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
+  {Name, What, File, Find, Replace, Reports, Mutant::Whole},
 #include "Mutants.def"
 };
 
@@ -98,27 +102,27 @@ public:
   llvm::SmallString<128> path;
 };
 
-/// Prompts short and long, so that passes of both variants of the code come up.
-std::vector<Request> someRequests() {
+/// Prompts short and long, so that passes of both variants of the code come up. `whole`: passes that run whole, too.
+std::vector<Request> someRequests(bool whole) {
   std::vector<Request> requests;
   for (int i = 0; i < 4; ++i) {
     Request r;
     r.id = fmt::format("r{}", i);
-    const int length = i == 2 ? 40 : 5 + 4 * i;
+    const int length = i == 2 ? (whole ? 330 : 40) : 5 + 4 * i;
     for (int j = 0; j < length; ++j)
       r.tokens.push_back((i * 7 + j % 5 * 3) % 50 + 3);
-    r.maxNewTokens = 5 + i;
+    r.maxNewTokens = whole ? 2 + i % 2 : 5 + i;
     r.priority = i % 2;
     requests.push_back(r);
   }
   return requests;
 }
 
-runtime::RunOptions someOptions() {
+runtime::RunOptions someOptions(const std::vector<Request> &requests) {
   runtime::RunOptions run;
   // Drafts at every other token: rows of a pass come and go. The last one is no token:
   // the request fails, and who fails alone leaves a tick without rows.
-  for (const Request &r : someRequests()) {
+  for (const Request &r : requests) {
     std::vector<int32_t> &drafts = run.oracleDrafts.emplace_back();
     for (int i = 0; i < r.maxNewTokens; ++i)
       drafts.push_back(i % 2 ? -1 : i + 4 > r.maxNewTokens ? INT32_MAX : (i * 5 + 3) % 50);
@@ -129,19 +133,26 @@ runtime::RunOptions someOptions() {
 
 class Bench {
 public:
-  /// `edges`: a value of `--plan edges=`; `rows`: one of `--set rows_per_pass=`.
-  Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows)
-      : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)) {}
+  /// `edges`: a value of `--plan edges=`; `rows`: one of `--set rows_per_pass=`; `whole`: passes of that many rows run
+  /// whole.
+  Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows, bool whole = false)
+      : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)), whole(whole),
+        requests(someRequests(whole)) {}
 
   bool prepare() {
     options.file = file;
-    options.models = {{"", modelDir}};
+    options.models = {{"", whole ? wholeDir : modelDir}};
     options.needWeights = true;
     options.profile = "cpu";
     // Few slots and pages, so that requests wait and pages come back; a ring that turns, and lends a stage.
     options.sets = {
         {"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}, {"rows_per_pass", rows}};
     options.planSettings = {"ctas=3", "ring=3", "operands=40960", "wide=2", "edges=" + edges};
+    if (whole) { // in pairs of CTAs, and pages of eights
+      options.sets = {{"slots", "3"},          {"kv_pages", "60"},      {"page_tokens", "8"},
+                      {"prefill_chunk", rows}, {"rows_per_pass", rows}, {"rows_beside", rows}};
+      options.planSettings = {"ctas=2", "ring=3", "edges=" + edges, "passes=whole"};
+    }
     compiled = driver::compile(options, diags);
     if (!compiled)
       return false;
@@ -160,9 +171,9 @@ public:
     auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
     if (!engine)
       return false;
-    runtime::RunOptions run = someOptions();
+    runtime::RunOptions run = someOptions(requests);
     run.trace = run.kvHash = run.logits = true;
-    auto outcome = (*engine)->run(someRequests(), run, {});
+    auto outcome = (*engine)->run(requests, run, {});
     if (!outcome || outcome->launch.finding)
       return false;
     unbroken = std::move(outcome->run);
@@ -187,7 +198,8 @@ public:
     host.checked = true;
     host.quick = mutant != nullptr; // mostly the first schedule finds it
     bool applied = !mutant || (mutant->file == "kernel" &&
-                               (apply(*mutant, units.control.text) || apply(*mutant, units.tensors.text)));
+                               (apply(*mutant, units.control.text) || apply(*mutant, units.tensors.text) ||
+                                (units.wide && apply(*mutant, units.wide->text))));
     if (mutant && mutant->file != "kernel")
       host.edit = [&](std::vector<jit::Header> &headers) {
         for (jit::Header &header : headers)
@@ -206,7 +218,7 @@ public:
     explore.schedules = mutant ? seeds : sound;
     explore.stall = kind == Mutant::Stalled;
     explore.shrinkRuns = 0;
-    runtime::RunOptions run = someOptions();
+    runtime::RunOptions run = someOptions(requests);
     run.ticksPerLaunch = kind == Mutant::Resumed;
     if (kind == Mutant::Live) { // the host's side is what is broken: a run without it is as it should be
       explore.live.emplace();
@@ -214,7 +226,7 @@ public:
     } else if (mutant) {
       explore.expected = &unbroken;
     }
-    auto result = cpu::explore(**engine, someRequests(), run, explore);
+    auto result = cpu::explore(**engine, requests, run, explore);
     if (!result)
       return {false, result.error.message};
     return judge(mutant, *result);
@@ -223,6 +235,8 @@ public:
 private:
   Diagnostics &diags;
   std::string file, edges, rows;
+  bool whole;
+  std::vector<Request> requests;
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
@@ -322,8 +336,9 @@ int main(int argc, char **argv) {
   Diagnostics diags(files);
   const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml");
   Bench narrow(diags, PipelineFile::shipped, "barrier", "16"), wide(diags, PipelineFile::shipped, "barrier", "64"),
-      words(diags, PipelineFile::shipped, "words", "64"), parallel(diags, ofParallel.path.str().str(), "words", "64");
-  for (Bench *bench : {&narrow, &wide, &words, &parallel})
+      words(diags, PipelineFile::shipped, "words", "64"), parallel(diags, ofParallel.path.str().str(), "words", "64"),
+      whole(diags, PipelineFile::shipped, "words", "160", true);
+  for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole})
     if (!bench->prepare() || !bench->runUnbroken()) {
       llvm::errs() << diags.render();
       return 1;
@@ -337,16 +352,18 @@ int main(int argc, char **argv) {
     work.push_back({"(unbroken, parallel)", [&] { return parallel.examine(nullptr, Mutant::Plain); }});
     work.push_back({"(unbroken, a tick a launch)", [&] { return narrow.examine(nullptr, Mutant::Resumed); }});
     work.push_back({"(unbroken, words, a tick)", [&] { return words.examine(nullptr, Mutant::Resumed); }});
+    work.push_back({"(unbroken, whole)", [&] { return whole.examine(nullptr, Mutant::Whole); }});
     work.push_back({"(unbroken, a live session)", [&] { return narrow.examine(nullptr, Mutant::Live); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
       work.push_back({mutant.name, [&, isRun = (&mutant - mutants) % every == 0] {
-                        Bench &bench = mutant.kind == Mutant::Parallel  ? parallel
-                                       : mutant.kind == Mutant::Words   ? words
-                                       : mutant.kind == Mutant::Resumed ? words
-                                       : isWide(mutant)                 ? wide
-                                                                        : narrow;
+                        Bench &bench = mutant.kind == Mutant::Whole      ? whole
+                                       : mutant.kind == Mutant::Parallel ? parallel
+                                       : mutant.kind == Mutant::Words    ? words
+                                       : mutant.kind == Mutant::Resumed  ? words
+                                       : isWide(mutant)                  ? wide
+                                                                         : narrow;
                         return isRun ? bench.examine(&mutant, mutant.kind) : bench.find(mutant);
                       }});
 
