@@ -62,6 +62,8 @@ bool readEditedSource(const std::string &path, const emit::Units &emitted, emit:
   std::vector<Kind> kinds = {
       {emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control},
       {emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors}};
+  if (const size_t at = text.find(emit::kWideUnit); at != std::string::npos && !emitted.wide)
+    return refuse(at, "this kernel has no wide unit, for its passes do not run whole");
   if (emitted.wide)
     kinds.push_back({emit::kWideUnit, "#include \"megalith/WideUnit.cuh\"", *emitted.wide, *units.wide});
   struct Place {

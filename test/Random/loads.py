@@ -16,7 +16,8 @@ which fits the pool alone. It has to hold that
                there that a request's next row sees, and where all layers have a window none in front of them
 
 With --device=cpu the emitted kernel runs, its trace is checked the same way, and the reference
-executor replays it. Sizes are constants of a kernel, so --kernels says how many there are.
+executor replays it. Sizes are constants of a kernel, so --kernels says how many there are. With --whole,
+passes have more than 128 rows, and run whole.
 """
 import argparse
 import concurrent.futures
@@ -45,7 +46,7 @@ def require(condition, *what):
         raise Wrong(" ".join(map(str, what)))
 
 
-def random_sizes(rng):
+def random_sizes(rng, whole):
     name = rng.choice(PIPELINES)
     plain = name == "autoregressive"
     block = 0 if plain else rng.randint(1, 8)
@@ -58,6 +59,8 @@ def random_sizes(rng):
     window = rng.choice((0, 0, 1, 5, 16, 40))
     if window:
         sizes["page_tokens"] = rng.choice((1, 4, 8, 16))
+    if whole:
+        sizes.update(rows_per_pass=rng.randint(129, 300), prefill_chunk=rng.choice((100, 150, 300)), page_tokens=rng.choice((8, 16)))
     if name == "speculative_lookup":
         sizes["block"] = block
     elif name == "adaptive_speculative":
@@ -68,15 +71,15 @@ def random_sizes(rng):
     return name, window, sizes, 0 if plain else block + 1
 
 
-def random_requests(rng, beyond, sizes):
-    requests, size = [], rng.choice((8, 40, 90))
+def random_requests(rng, beyond, sizes, whole):
+    requests, size = [], rng.choice((150, 400) if whole else (8, 40, 90))
     for i in range(rng.randint(1, 10)):
         period = rng.randint(1, 12)
         requests.append({
             "id": f"r{i}",
             "tokens": [10 + (rng.randrange(period) if rng.random() < 0.2 else j % period) * 3 + i
                        for j in range(rng.randint(1, size))],
-            "max_new_tokens": rng.choice((0, 1, 2, 3, 7, 20, size)),
+            "max_new_tokens": rng.choice((0, 1, 2, 3, 7, 20, min(size, 90))),
             "eos": rng.choice(([], [], [rng.randrange(300)], list(range(0, 300, 7)))),
             "priority": rng.choice((0, 0, 0, -1, 1, 2)),
         })
@@ -201,6 +204,7 @@ class Checker:
 class Tool:
     def __init__(self, args, scratch):
         self.megalith, self.model, self.scratch = args.megalith, args.model, pathlib.Path(scratch)
+        self.whole = args.whole
         self.root = pathlib.Path(__file__).resolve().parents[2]
         for name in PIPELINES:
             text = (self.root / "pipelines" / f"{name}.yaml").read_text()
@@ -231,6 +235,8 @@ class Tool:
     def run(self, name, window, sizes, pages, requests, device, *more):
         command = [self.megalith, "run", self.scratch / f"{name}.yaml", "--model", self.model_with(window),
                    "--requests", requests, f"--device={device}"]
+        if self.whole and device == "cpu":
+            command += ["--plan", "passes=whole"]
         for key, value in {**sizes, "kv_pages": pages}.items():
             command += ["--set", f"{key}={value}"]
         done = subprocess.run([*map(str, command), *map(str, more)], capture_output=True, text=True)
@@ -242,10 +248,10 @@ def one_load(tool, seed, device, kernels):
     """Returns what was wrong, or nothing."""
     # A kernel's sizes are those of its number; the pool is large enough for the largest request.
     rng = random.Random(f"kernel {seed % kernels}") if kernels else random.Random(seed)
-    name, window, sizes, beyond = random_sizes(rng)
-    pages = rng.choice((6, 8, 12, 20)) if kernels else None
+    name, window, sizes, beyond = random_sizes(rng, tool.whole)
+    pages = rng.choice((60, 90) if tool.whole else (6, 8, 12, 20)) if kernels else None
     rng = random.Random(f"load {seed}")
-    requests, worst = random_requests(rng, beyond, sizes)
+    requests, worst = random_requests(rng, beyond, sizes, tool.whole)
     if pages:
         fitting = [i for i, w in enumerate(worst) if w <= pages]
         requests, worst = [requests[i] for i in fitting], [worst[i] for i in fitting]
@@ -283,6 +289,7 @@ def main():
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--device", default="reference", choices=("reference", "cpu"))
     parser.add_argument("--kernels", type=int, default=0, help="kernels that the loads share (of --device=cpu)")
+    parser.add_argument("--whole", action="store_true", help="large passes, which run whole")
     args = parser.parse_args()
     if args.device == "cpu" and args.kernels < 1:
         parser.error("--device=cpu needs --kernels")

@@ -15,6 +15,13 @@ def requests(greedy):
         print(json.dumps(request))
 
 
+def few():
+    rng = random.Random(4)
+    for i, (size, new) in enumerate(((9, 4), (170, 2), (150, 2))):
+        print(json.dumps({"id": f"r{i}", "tokens": [rng.randrange(5, 60) for _ in range(size)], "max_new_tokens": new, "eos": [],
+                          **({"sampling": {"temperature": 0.8, "seed": i}} if i else {})}))
+
+
 def check(trace, beside):
     wants_logits, kinds, rows, most = 1, set(), 0, 0
     for line in open(trace):
@@ -32,5 +39,7 @@ def check(trace, beside):
 
 if sys.argv[1] == "requests":
     requests("--greedy" in sys.argv)
+elif sys.argv[1] == "few":
+    few()
 else:
     check(sys.argv[2], int(sys.argv[3]))
