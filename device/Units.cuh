@@ -27,19 +27,18 @@ struct UnitFacts {
 __device__ constexpr int factOf(int fact, int) { return fact; }
 template <int Count> __device__ constexpr int factOf(const int (&facts)[Count], int model) { return facts[model]; }
 
-/// `Plan`: what the emitted text says of the plan. `controlBegin`: where the unit finds control's state.
-template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegin) {
+/// `Plan`: what the emitted text says of the plan, or of the pipeline.
+template <class Plan> __device__ constexpr UnitFacts factsOfUnit() {
   UnitFacts facts = {};
   facts.abi = abi::kAbiVersion;
   facts.paramsBytes = sizeof(abi::LaunchParams);
-  facts.controlBegin = controlBegin;
-  facts.controlRoom = Plan::controlRoom;
+  facts.controlBegin = Plan::controlBegin;
   facts.passBytes = sizeof(PassOf<Plan>);
   facts.passRows = MEGALITH_OFFSET(PassShared, rows);
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);
   facts.rowsPerPass = readRowsOf<Plan>();
-  facts.reduces = queriesOf<Plan>() > 0 ? resultsOf<Plan>() : 0;
+  facts.reduces = asksMore<Plan>() ? resultsOf<Plan>() : 0;
   facts.models = abi::kModels;
   for (int i = 0; i < abi::kModels; ++i) {
     facts.vocab[i] = factOf(Plan::vocab, i);
@@ -47,14 +46,6 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
     facts.pageTokens[i] = factOf(Plan::pageTokens, i);
   }
   return facts;
-}
-/// `Config`: the pipeline's constants.
-template <class Config> __device__ constexpr UnitFacts factsOfControl() {
-  return factsOfUnit<Config>(sizeof(abi::LaunchParams));
-}
-/// `Shared`: shared memory of a CTA.
-template <class Shared, class Facts> __device__ constexpr UnitFacts factsOfTensors() {
-  return factsOfUnit<Facts>(MEGALITH_OFFSET(Shared, control));
 }
 
 } // namespace megalith::device

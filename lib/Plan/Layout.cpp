@@ -22,9 +22,8 @@ public:
   void run() {
     plan.ring.stageBytes = kBlockBytes;
     for (auto [planned, model] : llvm::zip(plan.models, models)) {
-      planned.trees = ir::mayBeTrees(module, planned.name);
       planned.draftsContinue = ir::draftsContinue(module, planned.name);
-      planned.pathPlaces = ir::earlierRows(module, planned.name);
+      planned.pathPlaces = plan.asksMore ? pathPlaces(module, planned.name) : 0;
       placeWeights(planned, *model);
       placeBuffers(planned);
     }
@@ -298,7 +297,7 @@ int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)
     places = std::max(places, m.pathPlaces);
-  return trees() ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
+  return asksMore ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
 }
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {

@@ -12,6 +12,7 @@ namespace megalith::emit {
 /// How the text is written; nothing here changes what the kernel does.
 struct ControlOptions {
   bool lineDirectives = true; ///< `#line` back to the YAML
+  int64_t controlBegin = 0;   ///< byte of shared memory at which control's state stands
 };
 
 /// The control plane of a tick-level module with one model: the constants
