@@ -405,9 +405,10 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   EXPECT_TRUE(contains(said(good, good), "loaded\n"));
   std::string other = good;
   other.replace(other.find("191104"), 6, "189056");
-  EXPECT_TRUE(contains(said(other, good),
-                       "the units of the kernel do not fit: first byte of control's state in shared memory: 189056 in the "
-                       "control unit, 191104 in the tensor unit; compile both again [kernel-units]\n"));
+  EXPECT_TRUE(
+      contains(said(other, good),
+               "the units of the kernel do not fit: first byte of control's state in shared memory: 189056 in the "
+               "control unit, 191104 in the tensor unit; compile both again [kernel-units]\n"));
   EXPECT_TRUE(contains(said(good + "1", good), "positions of a page: 1 in the control unit, 0 in the tensor unit"));
   const std::string old = "1 " + params + rest, wide = abi + " 8" + rest;
   EXPECT_TRUE(contains(said(old, old), "version of the binary interface: 1 in the kernel, " + abi + " in the runtime"));
