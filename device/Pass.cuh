@@ -215,9 +215,9 @@ __device__ __forceinline__ void openFreeRow(const PassShared &pass, const abi::L
                                             const Row &row, int base) {
   storeFlagged(freeWordOf(p, number), {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
 }
-/// `base` of a row of which the word has come.
+/// `base` of a row whose third word has come.
 __device__ __forceinline__ int baseOfFree(const abi::LaunchParams &p, int number) {
-  return (int)loadWord(&freeWordOf(p, number)->z);
+  return (int)loadFlagged(freeWordOf(p, number)).z;
 }
 
 /// Looks of a CTA that waits, after which it sleeps between two of them: some milliseconds. Between two passes control

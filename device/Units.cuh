@@ -3,8 +3,8 @@
 // A kernel is compiled in two units, which are linked:
 //
 //   control   the pipeline: its request, its stages, its ticks. It compiles in a second.
-//   tensors   the models, and the entry points `megalith_run` and `megalith_pack`. Pipelines of a model that ask the
-//             same of it share its code: no name of theirs is in its text (docs/compiler.md).
+//   tensors   the models, and the entry points `megalith_run` and `megalith_pack`. Pipelines of a model share its
+//             code: no name of theirs is in its text, and it is short or full (docs/compiler.md).
 //
 // Both include this file. All else that they share is memory: the launch's parameters, control's state and
 // PassShared, all three in shared memory. Each unit leaves a record of the sizes that it was compiled with. The host

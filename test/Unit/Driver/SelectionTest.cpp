@@ -217,7 +217,8 @@ struct SelectionTest : testing::Test {
       }
       if (abi::RowQuery &query = queries.back(); random() % 2 && Reducer(query.reducer) == Reducer::Sample) {
         query.count = query.guessed = 1;
-        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose, 1, 1};
+        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose,
+                      2 * row + 1,       1};
       } else if (random() % 2) {
         abi::RowDraw &draw = draws[row];
         draw.temperature = pick({0.0f, 0.7f, 1.0f});
