@@ -31,7 +31,7 @@ template <class A> __device__ __forceinline__ void findPaths(PassShared &pass) {
         if (r.kvSlot != r.position || r.visible != r.position + 1)
           for (int on = row; on >= 0; on = parentRow(pass, on))
             ++own;
-        tree.own[row] = (short)own;
+        tree.own[row] = (unsigned char)own;
       }
       __syncwarp();
     }
@@ -68,7 +68,7 @@ template <class A, class Rows> struct PathRows {
 template <class A> __device__ constexpr bool hasPaths() {
   return requires { A::paths; };
 }
-/// The places of a row's positions from TreePass::base on, each page * page_tokens + position in the page.
+/// The places of a row's positions from baseOfFree() on, each page * page_tokens + position in the page.
 template <class A> __device__ __forceinline__ int *pathOf(const abi::LaunchParams &p, int row) {
   return reinterpret_cast<int *>(p.flagged + A::paths) + row * A::pathPlaces;
 }

@@ -22,9 +22,8 @@ public:
   void run() {
     plan.ring.stageBytes = kBlockBytes;
     for (auto [planned, model] : llvm::zip(plan.models, models)) {
-      planned.trees = ir::mayBeTrees(module, planned.name);
       planned.draftsContinue = ir::draftsContinue(module, planned.name);
-      planned.pathPlaces = ir::earlierRows(module, planned.name);
+      planned.pathPlaces = plan.asksMore ? pathPlaces(module, planned.name) : 0;
       placeWeights(planned, *model);
       placeBuffers(planned);
     }
@@ -268,8 +267,8 @@ private:
   /// Passes of more than kMaxRows rows that run whole: their shared memory begins after what other passes need again.
   /// After it no pass finds its draws, scratch or ring as they were. False when there is no room.
   bool planWide() {
-    const int64_t begin = roundUp(plan.shared.controlBytes + otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
-    plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes);
+    const int64_t begin = roundUp(otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
+    plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes + plan.shared.controlBytes);
     return plan.shared.bytes <= plan.profile.sharedBytes;
   }
   /// Which models have such passes.
@@ -346,7 +345,7 @@ int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)
     places = std::max(places, m.pathPlaces);
-  return trees() ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
+  return asksMore ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
 }
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {
