@@ -455,6 +455,8 @@ template <class ControlType> struct ActivationOf : Binders {
       r.waitingSite = more ? Round::site : After::site;
       r.waitingSince = c.tick;
       r.served = kStandsAtLoop;
+      if constexpr (Control::bounds)
+        c.callChunk[slot] = 0; // it is at no call
     }
     __syncwarp();
   }

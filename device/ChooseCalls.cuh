@@ -73,8 +73,9 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 }
 
 /// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
-/// call finds no page, the calls after it can have its rows. Returns the number of calls served. One thread.
-template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
+/// call finds no page, the calls after it can have its rows. `chunkLeft`: rows of those with `chunk`, where
+/// Control::bounds. Returns the number of calls served. One thread.
+template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting, int chunkLeft) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, readLeft = kMaxRows, freePages = pool.freePages, served = 0;
   int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
@@ -83,7 +84,11 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
     const bool read = Control::pieces && c.isRead(pool, s);
-    const int most = read ? min(left, readLeft) : left, takes = c.callChunk[s] > 0 ? min(wanted, most) : wanted;
+    const bool divisible = c.callChunk[s] > 0;
+    int most = read ? min(left, readLeft) : left;
+    if (Control::bounds && divisible)
+      most = min(most, chunkLeft);
+    const int takes = divisible ? min(wanted, most) : wanted;
     if (wanted > 0 && (takes < 1 || takes > most))
       continue;
     if (c.badRow[s] < takes) {
@@ -112,6 +117,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     freePages -= needs;
     left -= takes;
     readLeft -= read ? takes : 0;
+    chunkLeft -= divisible ? takes : 0;
     ++served;
   }
   if (Pool::reserves)
@@ -160,10 +166,9 @@ template <class Control, class Pool> __device__ void openWidePiece(Control &c, P
   c.pass->byRuns.hashStride = rowWords;
 }
 
-/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. It is wide where the kernel has
-/// wide passes, and the rows that are not read are many and runs; their calls have the numbers of their runs in
-/// `rowBegin`, then. `flags`: of the piece of the
-/// calls that are read. One thread.
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
+/// calls that are read. Where a kernel has wide passes, the rows of the others are one wide piece, if they are many and
+/// all of them runs. Then `rowBegin` of a call is the number of its run. One thread.
 template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
   c.unread = c.to = c.readLeft = 0;
   int runs = 0;
@@ -190,7 +195,8 @@ template <class Control, class Pool> __device__ __noinline__ void cutPass(Contro
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
-template <class Control, class Pool> __device__ __noinline__ int serveSome(Control &c, Pool &pool, int waiting) {
+template <class Control, class Pool>
+__device__ __noinline__ int serveSome(Control &c, Pool &pool, int waiting, int chunkLeft) {
   using Config = typename Control::Config;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
@@ -205,7 +211,7 @@ template <class Control, class Pool> __device__ __noinline__ int serveSome(Contr
   __syncwarp();
   int served = 0;
   if (laneId() == 0)
-    served = serveInOrder(c, pool, waiting);
+    served = serveInOrder(c, pool, waiting, chunkLeft);
   return __shfl_sync(~0u, served, 0);
 }
 
@@ -223,11 +229,13 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
 template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  int waiting = 0, rows = 0, readRows = 0, needs = 0, needy = 0;
-  bool fits = true;
+  int waiting = 0, rows = 0, readRows = 0, chunkRows = 0, needs = 0, needy = 0;
+  bool fits = true, beside = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     c.taken[s] = c.wanted[s] = -1;
+    if constexpr (Control::bounds)
+      beside = beside || c.isBeside(s);
     if (!c.template waitsFor<Pool>(s, loop))
       continue;
     const auto &r = c.seated(s);
@@ -242,6 +250,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     rows += wanted;
     if constexpr (Control::pieces)
       readRows += c.isRead(pool, s) ? wanted : 0;
+    if constexpr (Control::bounds)
+      chunkRows += c.callChunk[s] > 0 ? wanted : 0;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
     fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.reservationLeft(s));
@@ -253,11 +263,17 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   needy = warpTotal(needy);
   if constexpr (Control::pieces)
     readRows = warpTotal(readRows);
+  int chunkLeft = Config::rowsPerPass;
+  if constexpr (Control::bounds) {
+    chunkRows = warpTotal(chunkRows);
+    chunkLeft = __any_sync(~0u, beside) ? rowsBeside<Config>() : chunkLeft;
+  }
   int served = waiting;
-  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && readRows <= kMaxRows && needs <= pool.freePages) {
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && readRows <= kMaxRows && chunkRows <= chunkLeft &&
+      needs <= pool.freePages) {
     serveAll(c, pool, needy > 1);
   } else {
-    served = serveSome(c, pool, waiting);
+    served = serveSome(c, pool, waiting, chunkLeft);
     __syncwarp();
     rows = needs = 0;
 #pragma unroll 1

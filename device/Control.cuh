@@ -57,6 +57,14 @@ template <class Config> __device__ constexpr bool hasLoops() {
     return false;
 }
 
+/// Rows of a pass that calls with `chunk` have at most, all together, while another request holds a slot.
+template <class Config> __device__ constexpr int rowsBeside() {
+  if constexpr (requires { Config::rowsBeside; })
+    return Config::rowsBeside;
+  else
+    return Config::rowsPerPass;
+}
+
 template <class Config> __device__ constexpr bool hasSeveralPasses() { return abi::kModels > 1 || hasLoops<Config>(); }
 
 /// The control plane's working state, in shared memory of CTA 0: words of SharedMemory.h, pools, and what the requests
@@ -83,6 +91,7 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
   static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
   static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
   static constexpr bool wide = pieces && mayRunWide<Config>();   ///< a piece may be wide
+  static constexpr bool bounds = rowsBeside<Config>() < Config::rowsPerPass; ///< calls with `chunk`
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
 
@@ -94,7 +103,7 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
   using Numbers = ControlNumbersOf<abi::kModels>;
   using Numbers::tick, Numbers::changes, Numbers::openRequests, Numbers::unseated;
   using Tables = SlotTables<Config::slots>;
-  using Tables::request, Tables::callFlags, Tables::kvLen;
+  using Tables::request, Tables::callChunk, Tables::callFlags, Tables::kvLen;
   using CallModels<several ? Config::slots : 1>::callModel;
 
   __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
@@ -114,6 +123,10 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
     else
       return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
              callModel[slot] == (Pool::model | (loop + 1) << 8);
+  }
+  /// Whether the slot's request is at no call with `chunk`, as one that decodes.
+  __device__ __forceinline__ bool isBeside(int slot) {
+    return request[slot] >= 0 && (seated(slot).waitingSite < 0 || callChunk[slot] == 0);
   }
   /// Whether the slot's call counts among those that are read: its rows' logits are wanted, or they are no chain.
   template <class Pool> __device__ __forceinline__ bool isRead(const Pool &pool, int slot) const {

@@ -167,7 +167,7 @@ template <class K, class Between> __device__ __forceinline__ void takePart(int r
 
 /// Warps 8 and up of a kernel with wide passes. Their roles in these are 0 and 1, the weights; 2, the rows; 3, what
 /// tells others.
-template <class K> __device__ __forceinline__ void runBesides() {
+template <class K> __device__ __forceinline__ void runBeside() {
   using Producer = megalith::device::Producer<typename K::Ring>;
   using Windows = WindowProducer<typename K::Stream>;
   auto &shared = K::shared();
@@ -256,7 +256,7 @@ template <class K, class M> __device__ __forceinline__ bool runWidePass(PassShar
   auto &shared = K::shared();
   if (threadIdx.x == 0) {
     pass.products.lent = R::stages;
-    announcePlan(shared.sync, pass);
+    announceWhole(shared.sync, pass);
   }
   shared.stream().beginPass(kOneRow, pass.products.lentBefore);
   dropAhead(shared.stream(), M::chunksAhead(), 0, pass.products.lentBefore);

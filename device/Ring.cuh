@@ -25,8 +25,12 @@ namespace megalith::device {
 /// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
 /// The next pass then begins after `WideLent` stages, for these may still be in use.
 ///
-/// A wide pass (Resident.cuh) lends all stages, so the producer waits for the plan of the next one before it fills any.
-template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows> struct Ring {
+/// In a kernel with passes that run whole (`Whole`) such a pass lends all stages, so the producer waits for the plan of
+/// the next one before it fills any.
+template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows,
+          bool Whole = false>
+struct Ring {
+  static constexpr bool whole = Whole;
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
                        lentRows = LentRows;
@@ -55,7 +59,7 @@ template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent,
   /// Goes to the stage of a pass's first chunk. `lentBefore`: stages that the pass before lent; a wide pass all.
   __device__ __forceinline__ void beginPass(int lentBefore) {
     state &= 0xffff;
-    stage = lentBefore < Stages ? lentBefore : 0;
+    stage = !Whole || lentBefore < Stages ? lentBefore : 0;
   }
   /// Number of stages that a pass of so many rows lends. A pass of one row has this number, too, but lends none.
   __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
@@ -103,11 +107,12 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
-/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops. The latter
-/// only where the pass is known (`known`), for a wide one needs all warps of the CTA until the consumers leave.
-inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin, bool known = true) {
-  return loadFlag(&s.leave) || (known && stopSeen(s, spin));
+/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops.
+inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) {
+  return loadFlag(&s.leave) || stopSeen(s, spin);
 }
+/// The same where the next pass may run whole: that needs all warps of the CTA until the consumers leave.
+inline __device__ __noinline__ bool leavesUnplanned(const RingShared &s) { return loadFlag(&s.leave); }
 
 /// Waits until a stage is full. Out of line: it is called from many places, and mostly the stage is full already.
 inline __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
@@ -131,11 +136,10 @@ __device__ __forceinline__ void awaitPlanRead(RingShared &s) {
 }
 
 /// Tells the producer that the pass is planned, how many rows it has, and whether the head follows. Tells the window
-/// warp of a pass of many rows, and of a wide one. One consumer thread calls it once per pass, when the pass table is
-/// in shared memory.
+/// warp of a pass of many rows. One consumer thread calls it once per pass, when the pass table is in shared memory.
 template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s, const Pass &pass) {
   s.passes = s.passes + 1;
-  s.numRows = pass.runs > 0 ? 0 : pass.numRows;
+  s.numRows = pass.numRows;
   s.lent = pass.products.lent;
   if constexpr (abi::kModels > 1) {
     s.model = pass.model;
@@ -143,13 +147,24 @@ template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s
   }
   s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
-  if (pass.runs > 0) {
-    barrierArrive(&s.wideBegun);
-  } else if (pass.numRows > kTileRows) {
+  if (pass.numRows > kTileRows) {
     s.widePasses = s.widePasses + 1;
     s.wide = {pass.numRows, pass.wide, pass.wantLogits};
     barrierArrive(&s.wideBegun);
   }
+}
+/// The same of a pass that runs whole. To the ring it has no rows.
+template <class Pass> __device__ __forceinline__ void announceWhole(RingShared &s, const Pass &pass) {
+  s.passes = s.passes + 1;
+  s.numRows = 0;
+  s.lent = pass.products.lent;
+  if constexpr (abi::kModels > 1) {
+    s.model = pass.model;
+    s.next = pass.next;
+  }
+  s.runHead = 0;
+  barrierArrive(&s.planned);
+  barrierArrive(&s.wideBegun);
 }
 
 /// The producer warp's side of the ring. All its lanes call a function together.
@@ -183,16 +198,30 @@ template <class R> struct Producer {
     return planned && ring.shared->numRows > (u32)kTileRows && !guessedWrong();
   }
   /// Whether the pass is known to be wide, of any model: nothing of it comes through this ring.
-  __device__ __forceinline__ bool byRuns() const { return planned && ring.shared->numRows == 0; }
+  __device__ __forceinline__ bool byRuns() const { return R::whole && planned && ring.shared->numRows == 0; }
 
+  /// Whether the producer must end a wait. Until the pass is planned, it may run whole.
+  __device__ __forceinline__ bool leavesNow(u32 spin) const {
+    return any(R::whole && !planned ? leavesUnplanned(*ring.shared) : leaves(*ring.shared, spin));
+  }
   /// Waits for a phase of a barrier. False when the kernel ends. The lanes vote, so that no lane leaves while another
   /// goes on. Out of line, so that the producer's own loop stays short.
-  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity, bool known) {
+  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
     assumeShared(&shared);
     for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (any(leaves(shared, spin, known)))
+      if (any(leaves(shared, spin)))
         return false;
     return true;
+  }
+  __device__ __noinline__ static bool awaitUnplanned(const RingShared &shared, u64 *bar, u32 parity) {
+    assumeShared(&shared);
+    while (!all(barrierTest(bar, parity)))
+      if (any(leavesUnplanned(shared)))
+        return false;
+    return true;
+  }
+  __device__ __forceinline__ bool await(u64 *bar, u32 parity) const {
+    return R::whole && !planned ? awaitUnplanned(*ring.shared, bar, parity) : await(*ring.shared, bar, parity);
   }
 
   /// Limits of awaitFlight: `least` while the CTA waits at an edge, `most` otherwise. The stages that a pass does not
@@ -211,7 +240,7 @@ template <class R> struct Producer {
         oldest = ring.after(oldest);
       } else if (read) {
         break;
-      } else if (spin % 16 == 0 && any(leaves(*ring.shared, spin, planned))) {
+      } else if (spin % 16 == 0 && leavesNow(spin)) {
         return false;
       }
     }
@@ -228,8 +257,7 @@ template <class R> struct Producer {
     if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
       room += farther;
     else if (u64 *const next = &ring.shared->empty[ring.stage];
-             !all(barrierPeek(next, ring.lastParity(ring.stage))) &&
-             !await(*ring.shared, next, ring.lastParity(ring.stage), planned))
+             !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(next, ring.lastParity(ring.stage)))
       return false;
     // The consumers' arrivals order their loads before what this thread does. They do not order its copies, which
     // belong to another proxy: without this fence some copies came too early.
@@ -288,7 +316,7 @@ template <class R> struct Producer {
       return true;
     if (fewBefore && !all(barrierPeek(&ring.shared->planned, plannedParity)))
       bringAhead(ring.shared->begin[abi::kModels > 1 ? model : 0], (ring.stage - R::lent + R::stages) % R::stages);
-    if (!await(*ring.shared, &ring.shared->planned, plannedParity, false))
+    if (!await(&ring.shared->planned, plannedParity))
       return false;
     plannedParity ^= 1;
     planned = true;
@@ -363,7 +391,7 @@ template <class R> struct Producer {
     if (planned && laneId() == 0)
       storeFlag(&ring.shared->plansRead, ++plansRead);
     planned = false;
-    return !any(leaves(*ring.shared, 0, false));
+    return !leavesNow(0);
   }
 
   /// Waits until all copies have landed. A CTA must not give back its shared memory while a copy to it is under way.

@@ -113,6 +113,8 @@ private:
     constant("rowsPerPass", module.param("rows_per_pass"));
     if (options.wide)
       w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
+    if (const int64_t beside = ir::rowsBeside(module); beside < module.param("rows_per_pass"))
+      constant("rowsBeside", beside, "of calls with chunk, while another request holds a slot");
     if (layout.several()) {
       std::string list;
       for (const PoolLayout &pool : layout.pools)

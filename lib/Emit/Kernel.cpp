@@ -249,7 +249,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("startResident<Kernel>(p);");
   if (plan.wide()) {
     w.line("if (warpId() >= kConsumerWarps)");
-    w.line("  return runBesides<Kernel>();");
+    w.line("  return runBeside<Kernel>();");
   } else {
     emitWarpsBeside(w);
   }

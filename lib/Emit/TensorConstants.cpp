@@ -152,8 +152,9 @@ void TensorEmitter::emitPlaces() {
 }
 
 void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  const std::string wideLent =
-                        plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.lentRows) : "",
+  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}{}", plan.ring.wideLentStages, plan.ring.lentRows,
+                                                           plan.wide() ? ", true" : "")
+                                             : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
   w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight,
          plan.ring.lentStages, wideLent);

@@ -16,6 +16,13 @@ int64_t mostRows(const Module &module, const Operation &call) {
   return rows > 0 ? std::min(rows, pass) : pass;
 }
 
+int64_t rowsBeside(const Module &module) {
+  for (const char *name : {"rows_beside", "rows_per_pass"})
+    if (module.find(Op::Param, name))
+      return module.param(name);
+  return 0;
+}
+
 int64_t mostRows(const Type &fed, int64_t chunk, int64_t most) {
   int64_t rows = fed.size;
   for (const int64_t bound : {chunk, most})

@@ -31,6 +31,11 @@ bool Verifier::checkParams() {
     if (op->get<attr::type>() != Scalar::I32 || value < param.least || value > param.most)
       return fail(*op, fmt::format("`@{}` must be an i32 from {} to {}", param.name, param.least, param.most));
   }
+  const int64_t rows = module.param("rows_per_pass");
+  if (const Operation *op = module.find(Op::Param, "rows_beside"))
+    if (const int64_t beside = op->get<attr::value>().whole();
+        op->get<attr::type>() != Scalar::I32 || beside < 1 || beside > rows)
+      return fail(*op, fmt::format("`@rows_beside` must be an i32 from 1 to {}, which is `@rows_per_pass`", rows));
   return true;
 }
 

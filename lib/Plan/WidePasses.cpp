@@ -29,7 +29,7 @@ public:
     if (!plan.profile.widePasses)
       return fmt::format("{} has no code for them", plan.profile.name);
     if (!plan.knobs.wholePasses)
-      return "`--plan passes=pieces`";
+      return "`--plan passes=whole` runs them whole";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
     const Segment &body = planned.segments[0];

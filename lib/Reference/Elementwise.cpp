@@ -2,7 +2,6 @@
 #include "megalith/Checkpoint/BFloat16.h"
 #include <cmath>
 #include <fmt/format.h>
-#include <numbers>
 
 using namespace megalith;
 using namespace megalith::reference;
@@ -31,11 +30,11 @@ static float minimum(float a, float b) { return std::fmin(a, b); }
 static float neg(float a) { return -a; }
 static float toBf16(float a) { return roundToBf16(a); }
 static float silu(float a) { return a / (1.0f + std::exp(-a)); }
-static float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * std::numbers::sqrt2_v<float> * 0.5f)); }
+static float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678118654752f)); }
 /// The tanh form of Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415.
 static float geluTanh(float x) {
   constexpr float root = 0.7978845608028654f; // sqrt(2 / pi)
-  float inner = root * (x + 0.044715f * x * x * x);
+  float inner = root * (x + 0.044715f * (x * (x * x)));
   return 0.5f * x * (1.0f + std::tanh(inner));
 }
 static float relu(float a) { return std::fmax(a, 0.0f); }
@@ -44,7 +43,7 @@ static float softplus(float x) { return std::fmax(x, 0.0f) + std::log1p(std::exp
 static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 static float hyperbolicTangent(float a) { return std::tanh(a); }
 static float exponential(float a) { return std::exp(a); }
-static float reciprocalSqrt(float a) { return 1.0f / std::sqrt(a); }
+static float reciprocalSqrt(float a) { return static_cast<float>(1.0 / std::sqrt(double(a))); } // rounded once
 } // namespace scalar
 
 Matrix TensorModel::elementwise(const ir::Operation &op) {

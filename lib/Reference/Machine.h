@@ -36,8 +36,9 @@ struct FedRow {
 
 /// What is left of a pass while calls are served.
 struct PassRoom {
-  int64_t rows, readRows = limits::readRows; ///< of all calls, and of those that are read
-  bool blocked = false;                      ///< a call waits for pages
+  int64_t rows, chunkRows;             ///< of all calls, and of those with `chunk`
+  int64_t readRows = limits::readRows; ///< of those that are read
+  bool blocked = false;                ///< a call waits for pages
 };
 
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
@@ -215,6 +216,7 @@ private:
   std::vector<Running *> waitingFor(int pool, int64_t loop) const;
   int64_t unreserved(int pool) const;
   void takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken);
+  static bool waitsForChunk(const Running &r);
   bool isRead(const Running &r, int pool) const;
   std::vector<std::pair<int32_t, int64_t>> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
   void serve(Running &r);

@@ -10,18 +10,24 @@
 using namespace megalith;
 using namespace megalith::reference;
 
+/// Whether the request is at a call with `chunk`, as one whose prompt is fed.
+bool Machine::waitsForChunk(const Running &r) {
+  return r.call.op && r.call.op->op != ir::Op::Enter && r.call.op->get<ir::attr::chunk>() > 0;
+}
+
 // Passes are those of the model that a request waits for.
 bool Machine::waitsBefore(const Running *a, const Running *b) {
   auto key = [](const Running *r) {
-    return std::tuple(r->call.since, r->call.op->op != ir::Op::Enter && r->call.op->get<ir::attr::chunk>() > 0,
-                      -int64_t(r->input->priority), r->kv[r->call.pool].passes, r->number);
+    return std::tuple(r->call.since, waitsForChunk(*r), -int64_t(r->input->priority), r->kv[r->call.pool].passes,
+                      r->number);
   };
   return key(a) < key(b);
 }
 
 void Machine::runPass(int pool, int64_t loop) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
-  PassRoom room{program.rowsPerPass};
+  const bool alone = llvm::all_of(slots, [](const Running *r) { return !r || waitsForChunk(*r); });
+  PassRoom room{program.rowsPerPass, alone ? program.rowsPerPass : program.rowsBeside};
   for (Running *r : waitingFor(pool, loop))
     takeRows(*r, pool, room, taken);
   if (!taken.empty())
@@ -87,8 +93,9 @@ void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, i
   }
   const bool read = isRead(r, pool);
   const int64_t left = read ? std::min(room.rows, room.readRows) : room.rows;
-  if (const int64_t chunk = r.call.op->get<ir::attr::chunk>())
-    rows = std::min({rows, chunk, left});
+  const int64_t chunk = r.call.op->get<ir::attr::chunk>();
+  if (chunk > 0)
+    rows = std::min({rows, chunk, left, room.chunkRows});
   if (rows < 1 || rows > left)
     return;
   if (const auto bad = checkFeed(r, pool, rows))
@@ -116,6 +123,7 @@ void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, i
   }
   taken[r.slot] = rows;
   room.rows -= rows;
+  room.chunkRows -= chunk > 0 ? rows : 0;
   room.readRows -= read ? rows : 0;
 }
 

@@ -85,6 +85,7 @@ void Program::readDeclarations() {
     vocab = models.front()->get<attr::vocab>();
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
+  rowsBeside = ir::rowsBeside(module);
 }
 
 void Program::readTick(const Operation &tick) {

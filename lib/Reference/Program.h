@@ -73,7 +73,7 @@ struct Program {
   int initialState = 0, faultState = 0;
   int cancelState = 0, deadlineState = 0; ///< of requests that the host takes back, and whose time is over
   bool readsHost = false;                 ///< something goes by the host's clock, or by when requests arrived
-  int64_t slots = 0, rowsPerPass = 0;
+  int64_t slots = 0, rowsPerPass = 0, rowsBeside = 0;
   int64_t vocab = 0;                 ///< of the first model: tokens that requests may have
   std::map<int64_t, int64_t> loopOf; ///< of call sites that stand in one
 

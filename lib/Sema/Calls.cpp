@@ -180,8 +180,10 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
                     e.text, std::min(call.chunk, ctx.rowsPerPass())));
     return nullptr;
   }
-  if (call.chunk)
+  if (call.chunk) {
     most = std::min({most, call.chunk, ctx.rowsPerPass()});
+    ctx.used.insert("rows_beside");
+  }
   if (most >= Unbounded) {
     diags.report(Diag::CallUnbounded, e.loc, limits::capacity,
                  call.keepNone ? "add `chunk=` or cut the tokens with a slice"

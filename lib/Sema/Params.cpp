@@ -189,6 +189,13 @@ void Declarations::applySet(const ast::Param &param, Constant &value, const std:
   }
 }
 
+/// `rows_per_pass`; where that is wrong, which is told, the most that it can be.
+static int64_t soundRowsPerPass(const Context &ctx) {
+  const CheckedParam *p = ctx.param("rows_per_pass");
+  const bool sound = p && !p->value.seq && p->value.elem == Elem::I32 && p->value.intValue >= 1;
+  return sound ? std::min<int64_t>(p->value.intValue, limits::rowsPerPass) : limits::rowsPerPass;
+}
+
 void Declarations::checkParams() {
   std::vector<std::string> known;
   for (const ast::Param &p : ctx.in.params) {
@@ -207,27 +214,25 @@ void Declarations::checkParams() {
   }
 
   // Reserved params that the file leaves out have their default, and `--set` works on them.
-  struct Reserved {
-    const char *name;
-    int64_t value;
-  };
-  static const Reserved reserved[] = {
-#define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) {Name, Default},
-#include "megalith/Sema/Builtins.def"
-  };
-  for (const Reserved &r : reserved) {
-    if (llvm::is_contained(known, r.name))
-      continue;
-    known.push_back(r.name);
+  const auto reserve = [&](const char *reserved, int64_t otherwise) {
+    if (llvm::is_contained(known, reserved))
+      return;
+    known.push_back(reserved);
     ast::Param implicit;
-    implicit.name = {r.name, ctx.in.name.loc};
-    Constant value{Elem::I32, r.value, 0};
+    implicit.name = {reserved, ctx.in.name.loc};
+    Constant value{Elem::I32, otherwise, 0};
     for (const auto &[name, text] : ctx.sets)
-      if (name == r.name)
+      if (name == reserved)
         applySet(implicit, value, text);
-    ctx.declared[r.name] = "a param";
-    ctx.out.params.push_back({r.name, value, ctx.in.name.loc});
+    ctx.declared[reserved] = "a param";
+    ctx.out.params.push_back({reserved, value, ctx.in.name.loc});
+  };
+#define RESERVED_PARAM(Id, Name, Default, Least, Most, Text)                                                           \
+  {                                                                                                                    \
+    [[maybe_unused]] const int64_t rowsPerPass = soundRowsPerPass(ctx);                                                \
+    reserve(Name, Default);                                                                                            \
   }
+#include "megalith/Sema/Builtins.def"
   for (const auto &[name, text] : ctx.sets)
     if (!llvm::is_contained(known, name)) {
       diags.report(Diag::UnknownParam, SourceLoc(), name);
@@ -248,8 +253,11 @@ void Declarations::checkReserved() {
       diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32",
                    p->value.seq ? "a list" : elemName(p->value.elem));
     else if (p->value.intValue < least || p->value.intValue > most)
-      diags.report(Diag::ParamRange, p->loc, name, p->value.intValue, fmt::format("from {} to {}", least, most));
+      diags.report(Diag::ParamRange, p->loc, name, p->value.intValue,
+                   fmt::format("from {} to {}{}", least, most,
+                               llvm::StringRef(name) == "rows_beside" ? ", which is `rows_per_pass`" : ""));
   };
+  const int64_t rowsPerPass = soundRowsPerPass(ctx);
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) within(Name, Least, Most);
 #include "megalith/Sema/Builtins.def"
 }

@@ -163,12 +163,16 @@ void States::warnOfUnused() {
     bool reserved = false;
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) reserved |= p.name == Name;
 #include "megalith/Sema/Builtins.def"
-    if (reserved || !unread(p.name))
+    const auto isIt = [&](const auto &other) { return llvm::StringRef(other) == p.name; };
+    const auto set = llvm::find_if(ctx.sets, [&](const auto &s) { return isIt(s.first); });
+    const bool given =
+        set != ctx.sets.end() || llvm::any_of(ctx.in.params, [&](const ast::Param &in) { return isIt(in.name.text); });
+    const bool bounds = p.name == "rows_beside" && given;
+    if ((reserved && !bounds) || !unread(p.name))
       continue;
-    warn("reads", "param", p.name, p.loc);
-    for (const auto &[name, text] : ctx.sets)
-      if (name == p.name)
-        diags.note(fmt::format("so `--set {}={}` changes nothing", name, text));
+    warn(bounds ? "with `chunk=` is bounded by" : "reads", "param", p.name, p.loc);
+    if (set != ctx.sets.end())
+      diags.note(fmt::format("so `--set {}={}` changes nothing", set->first, set->second));
   }
   const auto progresses = [&](const std::string &name) {
     return llvm::any_of(ctx.in.stages, [&](const ast::StageDecl &s) { return s.progress && s.progress->text == name; });

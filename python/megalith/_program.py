@@ -50,7 +50,7 @@ class Source:
     """The text of a kernel."""
 
     cuda: str
-    """Both units, one after the other."""
+    """All units, one after the other."""
     control: tuple[str, str]
     """The pipeline's unit: what compilers call it, and its text."""
     tensors: tuple[str, str]
@@ -59,6 +59,8 @@ class Source:
     """JSON: launch, request layout, weights, pools."""
     plan: str
     """For a reader."""
+    wide: tuple[str, str] | None = None
+    """The models' unit of passes that run whole, where the kernel has such passes."""
 
 
 @dataclass(frozen=True)

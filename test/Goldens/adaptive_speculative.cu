@@ -5,9 +5,9 @@
 //
 // model    target (llama)
 // source   pipelines/adaptive_speculative.yaml
-// params   slots = 8, rows_per_pass = 128, max_block = 8, mid_block = 4, min_block = 1,
-// pressure_block = 2, high_ema = 0.8, mid_ema = 0.5, ema_alpha = 0.2, initial_ema = 0.8,
-// observe_empty = 1, ngram = 3, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
+// params   slots = 8, rows_per_pass = 128, rows_beside = 128, max_block = 8, mid_block = 4,
+// min_block = 1, pressure_block = 2, high_ema = 0.8, mid_ema = 0.5, ema_alpha = 0.2, initial_ema =
+// 0.8, observe_empty = 1, ngram = 3, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
 //
 // Reading order: the request and its states, one function per stage, and last the ticks, which the
 // resident loop calls.
@@ -101,110 +101,110 @@ using Activation = ActivationOf<Control>;
 
 namespace stages {
 
-// Stage admit of QUEUED (adaptive_speculative.yaml:53).
+// Stage admit of QUEUED (adaptive_speculative.yaml:54).
 static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
-#line 56 "pipelines/adaptive_speculative.yaml"
+#line 57 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
 #line 110 "adaptive_speculative.control.cu"
 } // admit
 
-// Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
+// Stage prefill of PREFILL (adaptive_speculative.yaml:59), up to its call.
 static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
-#line 61 "pipelines/adaptive_speculative.yaml"
+#line 62 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
-#line 61 "pipelines/adaptive_speculative.yaml"
+#line 62 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
 #line 120 "adaptive_speculative.control.cu"
 } // prefillIssue
 
-// Stage propose of PROPOSE (adaptive_speculative.yaml:64).
+// Stage propose of PROPOSE (adaptive_speculative.yaml:65).
 static __device__ void propose(Activation &t) {
   Fields &r = t.r.fields;
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
-#line 49 "pipelines/adaptive_speculative.yaml"
+#line 50 "pipelines/adaptive_speculative.yaml"
   const int tier = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - draft: ngram_lookup(tokens, width=min(block_size.block, budget - 1), ngram=ngram)
-#line 67 "pipelines/adaptive_speculative.yaml"
+#line 68 "pipelines/adaptive_speculative.yaml"
   const auto draft = t.ngramLookup<3, 8>(t.tokens(), t.min(t.pressure() ? t.min(tier, 2) : tier, t.budget() - 1));
-#line 67 "pipelines/adaptive_speculative.yaml"
+#line 68 "pipelines/adaptive_speculative.yaml"
   t.set(r.draft, draft);
   // goto: VERIFY
-#line 68 "pipelines/adaptive_speculative.yaml"
+#line 69 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
 #line 137 "adaptive_speculative.control.cu"
 } // propose
 
-// Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
+// Stage verify of VERIFY (adaptive_speculative.yaml:71), up to its call.
 static __device__ void verifyIssue(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
-#line 73 "pipelines/adaptive_speculative.yaml"
+#line 74 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
-#line 73 "pipelines/adaptive_speculative.yaml"
+#line 74 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 148 "adaptive_speculative.control.cu"
 } // verifyIssue
 
-// Stage prefill of PREFILL (adaptive_speculative.yaml:58), after its call.
+// Stage prefill of PREFILL (adaptive_speculative.yaml:59), after its call.
 static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
-#line 62 "pipelines/adaptive_speculative.yaml"
+#line 63 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
 #line 156 "adaptive_speculative.control.cu"
 } // prefillResume
 
-// Stage verify of VERIFY (adaptive_speculative.yaml:70), after its call.
+// Stage verify of VERIFY (adaptive_speculative.yaml:71), after its call.
 static __device__ void verifyResume(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
-#line 73 "pipelines/adaptive_speculative.yaml"
+#line 74 "pipelines/adaptive_speculative.yaml"
   const auto best = t.results<calls::Verify::Sample0>();
-#line 73 "pipelines/adaptive_speculative.yaml"
+#line 74 "pipelines/adaptive_speculative.yaml"
   t.set(r.best, best);
   // - accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])
-#line 74 "pipelines/adaptive_speculative.yaml"
+#line 75 "pipelines/adaptive_speculative.yaml"
   const int length = r.draft.size();
-#line 74 "pipelines/adaptive_speculative.yaml"
+#line 75 "pipelines/adaptive_speculative.yaml"
   const int accepted = t.prefixWhile(length, [&](int i) { return t.at(r.draft, i) == t.at(best, i); });
-#line 74 "pipelines/adaptive_speculative.yaml"
+#line 75 "pipelines/adaptive_speculative.yaml"
   t.set(r.accepted, accepted);
   // - ema: ema_alpha * ratio(accepted, proposed) + (1 - ema_alpha) * ema
-#line 47 "pipelines/adaptive_speculative.yaml"
+#line 48 "pipelines/adaptive_speculative.yaml"
   t.set(r.block_size_ema, __fadd_rn(__fmul_rn(0.2f, t.ratio(accepted, length)), __fmul_rn(0.8f, r.block_size_ema)));
   // goto: COMMIT
-#line 78 "pipelines/adaptive_speculative.yaml"
+#line 79 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
 #line 180 "adaptive_speculative.control.cu"
 } // verifyResume
 
-// Stage commit of COMMIT (adaptive_speculative.yaml:80).
+// Stage commit of COMMIT (adaptive_speculative.yaml:81).
 static __device__ void commit(Activation &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
-#line 83 "pipelines/adaptive_speculative.yaml"
+#line 84 "pipelines/adaptive_speculative.yaml"
   const int appended = t.append(t.concat(t.slice(r.draft, 0, r.accepted), t.list(t.at(r.best, r.accepted))));
   // - kv.target.keep: len(tokens) - 1
-#line 84 "pipelines/adaptive_speculative.yaml"
+#line 85 "pipelines/adaptive_speculative.yaml"
   t.keepKv(t.tokens().size() - 1);
   // - count: tokens_committed += appended
-#line 85 "pipelines/adaptive_speculative.yaml"
+#line 86 "pipelines/adaptive_speculative.yaml"
   t.count(Metric::tokens_committed, appended);
   // - count: tokens_proposed += len(draft)
-#line 86 "pipelines/adaptive_speculative.yaml"
+#line 87 "pipelines/adaptive_speculative.yaml"
   t.count(Metric::tokens_proposed, r.draft.size());
   // - count: tokens_accepted += min(accepted, appended)
-#line 87 "pipelines/adaptive_speculative.yaml"
+#line 88 "pipelines/adaptive_speculative.yaml"
   t.count(Metric::tokens_accepted, t.min(r.accepted, appended));
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
-#line 49 "pipelines/adaptive_speculative.yaml"
+#line 50 "pipelines/adaptive_speculative.yaml"
   const int tier = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - trace: block_size.block
-#line 88 "pipelines/adaptive_speculative.yaml"
+#line 89 "pipelines/adaptive_speculative.yaml"
   t.trace(Gauge::block_size_block, t.pressure() ? t.min(tier, 2) : tier);
   // goto: COMPLETE if finished else PROPOSE
-#line 89 "pipelines/adaptive_speculative.yaml"
+#line 90 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
 #line 210 "adaptive_speculative.control.cu"
 } // commit

@@ -5,7 +5,8 @@
 //
 // model    target (llama)
 // source   pipelines/autoregressive.yaml
-// params   slots = 8, rows_per_pass = 128, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
+// params   slots = 8, rows_per_pass = 128, rows_beside = 128, prefill_chunk = 128, kv_pages = 512,
+// page_tokens = 128
 //
 // Reading order: the request and its states, one function per stage, and last the ticks, which the
 // resident loop calls.
@@ -77,54 +78,54 @@ using Activation = ActivationOf<Control>;
 
 namespace stages {
 
-// Stage admit of QUEUED (autoregressive.yaml:25).
+// Stage admit of QUEUED (autoregressive.yaml:26).
 static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
-#line 28 "pipelines/autoregressive.yaml"
+#line 29 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 86 "autoregressive.control.cu"
+#line 87 "autoregressive.control.cu"
 } // admit
 
-// Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
+// Stage prefill of PREFILL (autoregressive.yaml:31), up to its call.
 static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
-#line 33 "pipelines/autoregressive.yaml"
+#line 34 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
-#line 33 "pipelines/autoregressive.yaml"
+#line 34 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 96 "autoregressive.control.cu"
+#line 97 "autoregressive.control.cu"
 } // prefillIssue
 
-// Stage decode of DECODE (autoregressive.yaml:36), up to its call.
+// Stage decode of DECODE (autoregressive.yaml:37), up to its call.
 static __device__ void decodeIssue(Activation &t) {
   // - next: argmax(target([last]))
-#line 39 "pipelines/autoregressive.yaml"
+#line 40 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
-#line 39 "pipelines/autoregressive.yaml"
+#line 40 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 106 "autoregressive.control.cu"
+#line 107 "autoregressive.control.cu"
 } // decodeIssue
 
-// Stage prefill of PREFILL (autoregressive.yaml:30), after its call.
+// Stage prefill of PREFILL (autoregressive.yaml:31), after its call.
 static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
-#line 34 "pipelines/autoregressive.yaml"
+#line 35 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 114 "autoregressive.control.cu"
+#line 115 "autoregressive.control.cu"
 } // prefillResume
 
-// Stage decode of DECODE (autoregressive.yaml:36), after its call.
+// Stage decode of DECODE (autoregressive.yaml:37), after its call.
 static __device__ void decodeResume(Activation &t) {
   // - appended: append(next)
-#line 40 "pipelines/autoregressive.yaml"
+#line 41 "pipelines/autoregressive.yaml"
   const int appended = t.append(t.results());
   // - count: tokens_committed += appended
-#line 41 "pipelines/autoregressive.yaml"
+#line 42 "pipelines/autoregressive.yaml"
   t.count(Metric::tokens_committed, appended);
   // goto: COMPLETE if finished else DECODE
-#line 42 "pipelines/autoregressive.yaml"
+#line 43 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 128 "autoregressive.control.cu"
+#line 129 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 

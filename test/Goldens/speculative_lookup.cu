@@ -5,8 +5,8 @@
 //
 // model    target (llama)
 // source   pipelines/speculative_lookup.yaml
-// params   slots = 8, rows_per_pass = 128, block = 8, ngram = 3, prefill_chunk = 128, kv_pages =
-// 512, page_tokens = 128
+// params   slots = 8, rows_per_pass = 128, rows_beside = 128, block = 8, ngram = 3, prefill_chunk
+// = 128, kv_pages = 512, page_tokens = 128
 //
 // Reading order: the request and its states, one function per stage, and last the ticks, which the
 // resident loop calls.
@@ -96,94 +96,94 @@ using Activation = ActivationOf<Control>;
 
 namespace stages {
 
-// Stage admit of QUEUED (speculative_lookup.yaml:33).
+// Stage admit of QUEUED (speculative_lookup.yaml:34).
 static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
-#line 36 "pipelines/speculative_lookup.yaml"
+#line 37 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
 #line 105 "speculative_lookup.control.cu"
 } // admit
 
-// Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
+// Stage prefill of PREFILL (speculative_lookup.yaml:39), up to its call.
 static __device__ void prefillIssue(Activation &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
-#line 41 "pipelines/speculative_lookup.yaml"
+#line 42 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
-#line 41 "pipelines/speculative_lookup.yaml"
+#line 42 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
 #line 115 "speculative_lookup.control.cu"
 } // prefillIssue
 
-// Stage propose of PROPOSE (speculative_lookup.yaml:44).
+// Stage propose of PROPOSE (speculative_lookup.yaml:45).
 static __device__ void propose(Activation &t) {
   Fields &r = t.r.fields;
   // - draft: ngram_lookup(tokens, width=min(block, budget - 1), ngram=ngram)
-#line 47 "pipelines/speculative_lookup.yaml"
+#line 48 "pipelines/speculative_lookup.yaml"
   t.set(r.draft, t.ngramLookup<3, 8>(t.tokens(), t.min(8, t.budget() - 1)));
   // goto: VERIFY
-#line 48 "pipelines/speculative_lookup.yaml"
+#line 49 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
 #line 127 "speculative_lookup.control.cu"
 } // propose
 
-// Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
+// Stage verify of VERIFY (speculative_lookup.yaml:51), up to its call.
 static __device__ void verifyIssue(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
-#line 53 "pipelines/speculative_lookup.yaml"
+#line 54 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
-#line 53 "pipelines/speculative_lookup.yaml"
+#line 54 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
 #line 138 "speculative_lookup.control.cu"
 } // verifyIssue
 
-// Stage prefill of PREFILL (speculative_lookup.yaml:38), after its call.
+// Stage prefill of PREFILL (speculative_lookup.yaml:39), after its call.
 static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
-#line 42 "pipelines/speculative_lookup.yaml"
+#line 43 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
 #line 146 "speculative_lookup.control.cu"
 } // prefillResume
 
-// Stage verify of VERIFY (speculative_lookup.yaml:50), after its call.
+// Stage verify of VERIFY (speculative_lookup.yaml:51), after its call.
 static __device__ void verifyResume(Activation &t) {
   Fields &r = t.r.fields;
   // - best: sample(target([last] + draft, kv=draft), sampling)
-#line 53 "pipelines/speculative_lookup.yaml"
+#line 54 "pipelines/speculative_lookup.yaml"
   const auto best = t.results<calls::Verify::Sample0>();
-#line 53 "pipelines/speculative_lookup.yaml"
+#line 54 "pipelines/speculative_lookup.yaml"
   t.set(r.best, best);
   // - accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])
-#line 54 "pipelines/speculative_lookup.yaml"
+#line 55 "pipelines/speculative_lookup.yaml"
   const int accepted = t.prefixWhile(r.draft.size(), [&](int i) { return t.at(r.draft, i) == t.at(best, i); });
-#line 54 "pipelines/speculative_lookup.yaml"
+#line 55 "pipelines/speculative_lookup.yaml"
   t.set(r.accepted, accepted);
   // goto: COMMIT
-#line 55 "pipelines/speculative_lookup.yaml"
+#line 56 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
 #line 165 "speculative_lookup.control.cu"
 } // verifyResume
 
-// Stage commit of COMMIT (speculative_lookup.yaml:57).
+// Stage commit of COMMIT (speculative_lookup.yaml:58).
 static __device__ void commit(Activation &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
-#line 60 "pipelines/speculative_lookup.yaml"
+#line 61 "pipelines/speculative_lookup.yaml"
   const int appended = t.append(t.concat(t.slice(r.draft, 0, r.accepted), t.list(t.at(r.best, r.accepted))));
   // - kv.target.keep: len(tokens) - 1
-#line 61 "pipelines/speculative_lookup.yaml"
+#line 62 "pipelines/speculative_lookup.yaml"
   t.keepKv(t.tokens().size() - 1);
   // - count: tokens_committed += appended
-#line 62 "pipelines/speculative_lookup.yaml"
+#line 63 "pipelines/speculative_lookup.yaml"
   t.count(Metric::tokens_committed, appended);
   // - count: tokens_proposed += len(draft)
-#line 63 "pipelines/speculative_lookup.yaml"
+#line 64 "pipelines/speculative_lookup.yaml"
   t.count(Metric::tokens_proposed, r.draft.size());
   // - count: tokens_accepted += min(accepted, appended)
-#line 64 "pipelines/speculative_lookup.yaml"
+#line 65 "pipelines/speculative_lookup.yaml"
   t.count(Metric::tokens_accepted, t.min(r.accepted, appended));
   // goto: COMPLETE if finished else PROPOSE
-#line 65 "pipelines/speculative_lookup.yaml"
+#line 66 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
 #line 189 "speculative_lookup.control.cu"
 } // commit

@@ -8,7 +8,8 @@ namespace {
 
 class Generator : Expressions {
 public:
-  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy), ofAdmission(seed + 17), ofCalls(seed + 23) {}
+  Generator(uint64_t seed, bool wordy)
+      : Expressions(seed, wordy), ofAdmission(seed + 17), ofCalls(seed + 23), ofParams(seed + 29) {}
 
   RandomPipeline make() {
     RandomPipeline out;
@@ -72,6 +73,8 @@ private:
       params.push_back(fmt::format("rows_per_pass: {}", rows));
     else
       rows = 64;
+    if (ofParams() % 5 < 2)
+      params.push_back(fmt::format("rows_beside: {}", 1 + ofParams() % rows));
   }
 
   void makeFields() {
@@ -748,7 +751,7 @@ private:
     return out;
   }
 
-  std::mt19937_64 ofAdmission, ofCalls;
+  std::mt19937_64 ofAdmission, ofCalls, ofParams;
   bool samples = false;
   int64_t slots = 8, rows = 64, pages = 64, pageTokens = 16;
   unsigned stateCount = 0;

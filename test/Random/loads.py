@@ -9,8 +9,9 @@ which fits the pool alone. It has to hold that
   docs/ir.md by other means than the executors' (who agree with each other, right or wrong):
     admission  requests are seated in the order (priority, number), and whoever is not seated
                finds no free slot, or too few pages beside what those in the slots may come to need
-    rows       a pass is full, or every request in a slot has all the rows it can use
-    turns      nobody has rows while a request that waits longer has none
+    rows       a pass is full, or every request in a slot has all the rows it can use; prompts may have all that
+               `rows_beside` leaves them while somebody decodes
+    turns      nobody has rows while a request that waits longer has none, but for prompts that have all of these
     pages      no page belongs to two requests, and nobody holds more than it reserved; all pages are
                there that a request's next row sees, and where all layers have a window none in front of them
 
@@ -63,6 +64,7 @@ def random_sizes(rng):
         sizes.update(max_block=block, mid_block=max(1, block // 2), min_block=1, pressure_block=min(2, block))
     elif not plain:
         sizes.update(max_block=block, pressure_block=min(2, block))
+    sizes["rows_beside"] = rng.choice((sizes["rows_per_pass"], rng.randint(1, sizes["rows_per_pass"])))
     return name, window, sizes, 0 if plain else block + 1
 
 
@@ -154,12 +156,18 @@ class Checker:
             wants[i] = 1 if self.state[i] == "DECODE" else min(pending, self.sizes["prefill_chunk"])
         got = {i: rows.get(self.slot[i], 0) for i in wants}
         require(sum(got.values()) == sum(rows.values()), "tick", number, ": rows of nobody")
-        require(sum(got.values()) == min(self.sizes["rows_per_pass"], sum(wants.values())),
+        most = self.sizes["rows_per_pass"]
+        prompts = [i for i in wants if self.state[i] == "PREFILL"]
+        decodes = len(wants) - len(prompts)
+        limit = self.sizes["rows_beside"] if decodes else most
+        fed = sum(got[i] for i in prompts)
+        require(fed <= limit, "tick", number, ": prompts got", fed, "rows beside others")
+        require(sum(got.values()) == min(most, decodes + min(limit, sum(wants[i] for i in prompts))),
                 "tick", number, ": stood still:", got, "of", wants)
         for i in wants:
             require(got[i] <= wants[i], "tick", number, ": request", i, "got", got[i], "rows, wanted", wants[i])
             if wants[i] > 0 and got[i] == 0:
-                for other in wants:
+                for other in prompts if i in prompts and fed == limit else wants:
                     require(got[other] == 0 or self.since[other] <= self.since[i],
                             "tick", number, ":", other, "had rows, and", i, "waits longer")
         for i in wants:

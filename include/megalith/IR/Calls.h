@@ -15,6 +15,10 @@ int64_t mostRows(const Module &module, const Operation &call);
 /// By what is fed and the two bounds of a call alone; 0: as many as there are.
 int64_t mostRows(const Type &fed, int64_t chunk, int64_t most);
 
+/// Rows of a pass that calls with `chunk` have at most, all together, while another request holds a slot. As many as a
+/// pass has where the module says nothing.
+int64_t rowsBeside(const Module &module);
+
 /// What a `call` or `issue` makes of its logits: its `reduce` operations, one for each of the call's results. Without
 /// any no logits are wanted.
 llvm::ArrayRef<Operation> reducersOf(const Operation &call);

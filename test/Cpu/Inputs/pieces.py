@@ -15,19 +15,22 @@ def requests(greedy):
         print(json.dumps(request))
 
 
-def check(trace):
-    wants_logits, kinds, rows = 1, set(), 0
+def check(trace, beside):
+    wants_logits, kinds, rows, most = 1, set(), 0, 0
     for line in open(trace):
         for one in json.loads(line).get("passes", []):
             flags = [row[6] & wants_logits for row in one["rows"]]
+            prompts = sum(row[6] == 0 for row in one["rows"])
+            most = max(most, prompts if prompts < len(flags) else 0)
             if len(flags) > 128:
                 assert sum(flags) <= 128 and flags == sorted(flags), "rows that are read come last"
                 kinds.add(any(flags))
                 rows = max(rows, len(flags))
     assert kinds == {False, True} and rows == 260, (kinds, rows)
+    assert most <= beside and (most == beside or beside == 260), f"prompts had {most} rows beside others"
 
 
 if sys.argv[1] == "requests":
     requests("--greedy" in sys.argv)
 else:
-    check(sys.argv[2])
+    check(sys.argv[2], int(sys.argv[3]))

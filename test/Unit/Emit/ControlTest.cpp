@@ -15,6 +15,19 @@ TEST(EmitControl, ConstantsComeFromParamsPoolAndModel) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
 }
 
+TEST(EmitControl, ABoundOfPromptsIsAConstantWhereItBounds) {
+  for (const char *rows : {"16", "9"}) {
+    std::string text = Pipeline().text();
+    text.insert(text.find("  param @slots"),
+                std::string("  param @rows_beside {type = \"i32\", value = ") + rows + "}\n");
+    const auto module = parsed(text);
+    ASSERT_TRUE(module);
+    CodeWriter w;
+    emit::emitControl(w, *module, nullptr, {});
+    EXPECT_EQ(w.text().find("rowsBeside") == std::string::npos, rows == std::string("16"));
+  }
+}
+
 TEST(EmitControl, AWindowIsAConstantWhereThereIsOne) {
   Pipeline p;
   const std::string plain = p.text(), whole = emitted(p);

@@ -77,6 +77,7 @@ TEST(LowerPipeline, Declarations) {
   param @block {type = "i32", value = 4}
   param @rate {type = "f32", value = 0.5}
   param @slots {type = "i32", value = 8}
+  param @rows_beside {type = "i32", value = 16}
   field @draft {capacity = 4, type = "token"}
   field @accepted {init = 0, type = "i32"}
   field @best {capacity = 5, inferred, type = "token"}

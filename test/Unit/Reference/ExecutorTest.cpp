@@ -210,6 +210,33 @@ TEST(Executor, PrefillSharesPassesAndFillsRows) {
   EXPECT_EQ(result.trace.ticks[2].passes[0].rows.size(), 8u);
 }
 
+TEST(Executor, PromptsLeaveRowsToThoseWhoDecode) {
+  auto requests = prompts(3, 12);
+  requests[1].tokens.assign(60, 3);
+  requests[2].tokens.assign(60, 4);
+  Settings s;
+  s.chunk = s.rows = 16;
+  const auto rowsOfTick = [&](const RunResult &result, size_t tick) {
+    std::vector<int64_t> rows(3, 0);
+    for (const Row &row : result.trace.ticks.at(tick).passes.at(0).rows)
+      ++rows[row.slot];
+    return rows;
+  };
+  // Who waited longer takes the whole pass; the request that decodes waits.
+  const RunResult free = run(autoregressive(s), requests);
+  EXPECT_EQ(rowsOfTick(free, 0), (std::vector<int64_t>{0, 16, 0}));
+  EXPECT_EQ(rowsOfTick(free, 1), (std::vector<int64_t>{0, 0, 16}));
+  // It has a row in each pass now. Prompts share six rows in turn, and all while nobody decodes.
+  s.beside = 6;
+  const RunResult bound = run(autoregressive(s), requests);
+  EXPECT_EQ(rowsOfTick(bound, 0), (std::vector<int64_t>{0, 16, 0}));
+  for (size_t tick = 1; tick <= 12; ++tick)
+    EXPECT_EQ(rowsOfTick(bound, tick), (std::vector<int64_t>{1, tick % 2 ? 0 : 6, tick % 2 ? 6 : 0})) << tick;
+  EXPECT_EQ(rowsOfTick(bound, 13), (std::vector<int64_t>{0, 0, 16}));
+  for (size_t r = 0; r < requests.size(); ++r)
+    EXPECT_EQ(bound.requests[r].tokens, free.requests[r].tokens);
+}
+
 TEST(Executor, RowTableFollowsTheContract) {
   auto requests = prompts(2, 10);
   Options options;

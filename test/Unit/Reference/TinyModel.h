@@ -187,6 +187,7 @@ private:
 
 struct Settings {
   int slots = 3, rows = 16, pages = 64, pageTokens = 4, chunk = 5, block = 4;
+  int beside = 0;        ///< `rows_beside`; 0: absent
   int reserve = -1;      ///< of the pool; -1: absent
   int window = 0;        ///< of each layer; 0: none
   bool givesBack = true; ///< pages below it
@@ -199,13 +200,15 @@ inline std::string header(const Settings &s, const char *name, const char *after
 module @{} {{after = "{}", fault = "FAILED"}} {{
   param @slots {{type = "i32", value = {}}}
   param @rows_per_pass {{type = "i32", value = {}}}
-  state @FAILED {{terminal}}
+{}  state @FAILED {{terminal}}
   state @COMPLETE {{terminal}}
   pool @target {{on_full = "{}", page_tokens = {}, pages = {}, {}rows_beyond = {}, watermark = 50}}
   metric @tokens_committed
 )",
-                     name, after, s.slots, s.rows, s.onFull, s.pageTokens, s.pages,
-                     s.reserve < 0 ? "" : fmt::format("reserve = {}, ", s.reserve), rowsBeyond);
+                     name, after, s.slots, s.rows,
+                     s.beside ? fmt::format("  param @rows_beside {{type = \"i32\", value = {}}}\n", s.beside) : "",
+                     s.onFull, s.pageTokens, s.pages, s.reserve < 0 ? "" : fmt::format("reserve = {}, ", s.reserve),
+                     rowsBeyond);
 }
 
 /// Admission and prefill; `next` is the state of a request with lag 1.

@@ -38,6 +38,35 @@ TEST(Pipeline, ReservedParamsHaveDefaults) {
   EXPECT_EQ(intParam(c, "slots"), 3);
 }
 
+TEST(Pipeline, RowsBesideAreRowsOfAPass) {
+  const Edit edit = {"  block: 4\n", "  rows_beside: rows_per_pass / 2\n  block: 4\n"};
+  EXPECT_EQ(intParam(check({}), "rows_beside"), 16);
+  EXPECT_EQ(intParam(check({}, {{"rows_per_pass", "9"}}), "rows_beside"), 9);
+  EXPECT_EQ(intParam(check({}, {{"rows_beside", "3"}}), "rows_beside"), 3);
+  EXPECT_EQ(intParam(check({edit}), "rows_beside"), 8);
+  EXPECT_EQ(intParam(check({edit}, {{"rows_beside", "16"}}), "rows_beside"), 16);
+  EXPECT_EQ(intParam(check({{"  rows_per_pass: 16\n", "  rows_beside: 64\n"}}), "rows_beside"), 64);
+  for (const char *wrong : {"0", "17"}) {
+    Check c = check({{"  block: 4\n", std::string("  rows_beside: ") + wrong + "\n  block: 4\n"}});
+    EXPECT_FALSE(c.pipeline);
+    EXPECT_EQ(c.messages, std::string("p.yaml:6:3: error: param `rows_beside` is ") + wrong +
+                              ", but must be from 1 to 16, which is `rows_per_pass` [param-range]\n"
+                              "    6 |   rows_beside: " +
+                              wrong + "\n      |   ^~~~~~~~~~~\n");
+  }
+  Check c = check({{"  block: 4\n", "  rows_beside: seated\n  block: 4\n"}});
+  EXPECT_EQ(c.messages.substr(0, c.messages.find('\n')), "p.yaml:6:16: error: unknown name `seated` [unknown-name]");
+  c = check({{"  block: 4\n", "  rows_beside: 0.5\n  block: 4\n"}});
+  EXPECT_EQ(c.messages.substr(0, c.messages.find('\n')),
+            "p.yaml:6:3: error: param `rows_beside` must be i32, found f32 [type-mismatch]");
+  // What is wrong is told once.
+  for (const char *rows : {"0", "4000", "0.5", "nothing"})
+    EXPECT_EQ(check({{"rows_per_pass: 16", std::string("rows_per_pass: ") + rows + "\n  rows_beside: 100"}})
+                  .messages.find("param `rows_beside`"),
+              std::string::npos)
+        << rows;
+}
+
 TEST(Pipeline, FloatParamsAreRoundedToF32AndTakeIntegersFromSet) {
   Check c = check({}, {{"rate", "1"}});
   ASSERT_TRUE(c.pipeline) << c.messages;

@@ -1,6 +1,6 @@
 //===- WideUnit.cuh - what the wide unit of a kernel includes -------------===//
 //
-// The unit of passes that run whole: see device/wide.
+// The unit of passes that run whole.
 //===----------------------------------------------------------------------===//
 #pragma once
 
