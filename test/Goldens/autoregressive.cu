@@ -84,7 +84,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 29 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 87 "autoregressive.control.cu"
+#line 88 "autoregressive.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), up to its call.
@@ -94,7 +94,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 34 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 97 "autoregressive.control.cu"
+#line 98 "autoregressive.control.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:37), up to its call.
@@ -104,7 +104,7 @@ static __device__ void decodeIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 40 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 107 "autoregressive.control.cu"
+#line 108 "autoregressive.control.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), after its call.
@@ -112,7 +112,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 35 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 115 "autoregressive.control.cu"
+#line 116 "autoregressive.control.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:37), after its call.
@@ -126,7 +126,7 @@ static __device__ void decodeResume(Activation &t) {
   // goto: COMPLETE if finished else DECODE
 #line 43 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 129 "autoregressive.control.cu"
+#line 130 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 
@@ -918,6 +918,7 @@ struct Model {
   static constexpr int bestEdge = Edges::best;
   static constexpr long long best = Flagged::best;
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
+  static constexpr bool wide = false;
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = false;
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
