@@ -140,7 +140,6 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     w.line("static constexpr int firstEvent = {}, lastEvent = {};", first,
            first + plan::stampEvents(planned).size() - 1);
   }
-  w.line("static constexpr bool wide = {};", planned.wide.refused.empty());
   if (planned.wide.refused.empty()) {
     const std::string wide = "::" + names.outside("Wide");
     emitMember(

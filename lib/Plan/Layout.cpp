@@ -271,16 +271,22 @@ private:
     plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes + plan.shared.controlBytes);
     return plan.shared.bytes <= plan.profile.sharedBytes;
   }
-  /// Which models have such passes.
+  /// Whether the models have such passes: all of them, or none.
   void chooseWide() {
-    for (auto [planned, model] : llvm::zip(plan.models, models)) {
+    for (auto [planned, model] : llvm::zip(plan.models, models))
       if (plan.rowsPerPass > kMaxRows)
         planWidePasses(plan, planned, module, *model);
-      if (!planned.wide.refused.empty())
+    const auto refused =
+        llvm::find_if(plan.models, [](const ModelPlan &planned) { return !planned.wide.refused.empty(); });
+    for (ModelPlan &planned : plan.models)
+      if (!planned.wide.refused.empty()) {
         continue;
-      planned.wide.edge = plan.edges.size();
-      plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
-    }
+      } else if (refused != plan.models.end()) {
+        planned.wide.refused = fmt::format("those of `{}` do", refused->name);
+      } else {
+        planned.wide.edge = plan.edges.size();
+        plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
+      }
   }
 
   /// So many copies are under way as the memory brings in the time that a copy takes (Little's law). Fewer bring less,

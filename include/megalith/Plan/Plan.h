@@ -315,9 +315,9 @@ struct Plan {
 
   KeptRows kept;
 
-  /// Whether passes of more than kMaxRows rows of some model do not run in pieces.
+  /// Whether passes of more than kMaxRows rows do not run in pieces: those of all models, or of none.
   bool wide() const {
-    return std::any_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
+    return std::all_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
   }
   /// Results of a model, at most.
   int64_t results() const {
