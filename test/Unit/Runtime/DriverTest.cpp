@@ -351,7 +351,7 @@ TEST_F(FakeDriver, weightsAreThereOnce) {
   replace("\"shape\": [2, 3]", "\"shape\": [64, 100]");
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
                             std::to_string(sizeof(megalith::abi::LaunchParams)) +
-                            " 191104 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   const auto load = [&](int batch, int batches, const std::string &more = "") {
     return child("batches", fake() + "FAKE_CUDA_FACTS='" + facts + "' FAKE_CUDA_PACK='" + std::to_string(layers) + " " +
                                 std::to_string(tensorBytes) + "' TEST_WEIGHTS=" + path + " TEST_MANIFEST='" + manifest +
@@ -400,7 +400,7 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   };
   const std::string params = std::to_string(sizeof(megalith::abi::LaunchParams)),
                     abi = std::to_string(megalith::abi::kAbiVersion),
-                    rest = " 191104 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+                    rest = " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
                     good = abi + " " + params + rest;
   EXPECT_TRUE(contains(said(good, good), "loaded\n"));
   std::string other = good;
@@ -413,7 +413,7 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   const std::string old = "1 " + params + rest, wide = abi + " 8" + rest;
   EXPECT_TRUE(contains(said(old, old), "version of the binary interface: 1 in the kernel, " + abi + " in the runtime"));
   EXPECT_TRUE(contains(said(wide, wide), "bytes of the launch's parameters: 8 in the kernel, " + params));
-  EXPECT_TRUE(contains(said("1 2", "1 2"), "`megalith_control_facts` of the kernel has 8 bytes, this runtime reads 88; "
+  EXPECT_TRUE(contains(said("1 2", "1 2"), "`megalith_control_facts` of the kernel has 8 bytes, this runtime reads 92; "
                                            "compile the pipeline again [kernel-units]\n"));
 }
 
@@ -422,7 +422,7 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
 TEST_F(FakeDriver, engineMovesWhatItMust) {
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
                             std::to_string(sizeof(megalith::abi::LaunchParams)) +
-                            " 191104 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Weights: a table of two entries of 32 bytes, and two pieces of 16 bytes.
@@ -449,7 +449,7 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
 TEST_F(FakeDriver, controlModesAskForWhatTheySay) {
   using megalith::abi::LaunchParams, megalith::abi::Stats;
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " + std::to_string(sizeof(LaunchParams)) +
-                            " 191104 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   const auto run = [&](const std::string &control, int unfinished) {
     return child("control", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                 " TEST_CONTROL=" + control + " FAKE_CUDA_UNFINISHED=" + std::to_string(unfinished) +
