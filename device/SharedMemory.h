@@ -130,7 +130,8 @@ using PassShared = PassSharedOf<abi::kModels>;
 template <int Models> struct TreePassOf : PassSharedOf<Models> {
   unsigned someFree; ///< not 0: a row of this pass is free. Of PassFlag kSomeFree and kFresh. Else what follows means
                      ///< nothing
-  unsigned char own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among them; else 0
+  alignas(2) unsigned char own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among
+                                          ///< them; else 0
 };
 using TreePass = TreePassOf<abi::kModels>;
 

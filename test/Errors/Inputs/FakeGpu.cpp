@@ -29,11 +29,11 @@ static bool fails(const char *how) {
 /// The facts of units that fit.
 __attribute__((constructor)) static void makeFacts() {
   char facts[120];
-  snprintf(facts, sizeof facts, "%d %zu 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0", abi::kAbiVersion,
-           sizeof(abi::LaunchParams));
+  snprintf(facts, sizeof facts, "%d %zu 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+           abi::kAbiVersion, sizeof(abi::LaunchParams));
   setenv("FAKE_CUDA_FACTS", facts, 0);
-  snprintf(facts, sizeof facts, "%d %zu 189056 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0", abi::kAbiVersion,
-           sizeof(abi::LaunchParams));
+  snprintf(facts, sizeof facts, "%d %zu 189056 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+           abi::kAbiVersion, sizeof(abi::LaunchParams));
   if (fails("units"))
     setenv("FAKE_CUDA_TENSOR_FACTS", facts, 0);
 }
