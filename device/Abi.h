@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 18;
+constexpr int kAbiVersion = 19;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -157,8 +157,8 @@ struct alignas(16) RowDraw {
   unsigned key[2];   ///< of the random words, with the two below
   int position;
   unsigned purpose;
-  int kept;    ///< queries read the row's logits, or a field keeps them: n > 0: they stand in line n - 1 of
-               ///< LaunchParams::selection; n < 0: in line n, which the request keeps. 0: nobody wants them
+  int kept;    ///< 0, or queries read the row's logits, or a field keeps them: 2 n + 1, where they stand in line n of
+               ///< LaunchParams::selection. Lines below 0 are those that requests keep
   int guesses; ///< 1: it is drawn for a query of the row. It is what the query wants if it belongs to the query's S
 };
 
@@ -359,8 +359,8 @@ template <int Models> struct LaunchParamsOf {
   const Settings *settings; ///< [requests]
   char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
   unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
-  char *selection;   ///< kept rows of logits, the last one first; then [results][rows of a pass] of logits, then
-                     ///< sums of selection rounds
+  char *selection;   ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept
+                     ///< rows of logits, the last one first
   int *scratch;      ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
   char *flagged;  ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch

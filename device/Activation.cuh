@@ -11,10 +11,10 @@
 
 namespace megalith::device {
 
-/// The ControlState of CTA 0, which comes after the parameters in shared memory. An address that the compiler knows
-/// takes less code than one that is passed on.
+/// The ControlState of CTA 0, which comes last in shared memory. An address that the compiler knows takes less code
+/// than one that is passed on.
 template <class Control> __device__ __forceinline__ Control &controlOfCta() {
-  return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
+  return *reinterpret_cast<Control *>(dynamicShared() + Control::Config::controlBegin);
 }
 
 /// Of the tokens number `from` to `to` after those of request r, one per lane, the first with which its generated

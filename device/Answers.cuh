@@ -51,11 +51,11 @@ template <class Kept> struct Answers : Selection<Kept> {
   /// Whether the query is a draw from what another row leaves: that of the query after it. At a temperature of 0 the
   /// other row says nothing: the best token comes.
   __device__ __forceinline__ static bool takesAway(const QueryState &s) {
-    return Kept::ofRequests && s.query.reducer == (int)ReducerKind::Sample && s.query.part != 0 && !isGreedy(s);
+    return s.query.reducer == (int)ReducerKind::Sample && s.query.part != 0 && !isGreedy(s);
   }
   /// Of such a draw, when all sums are known: the keys of max(0, p - q), and for the case that nothing is left those of
   /// p, which stand in the list of the query after it.
-  __device__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
+  __device__ __noinline__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
     const QueryState &s = queries[i], &other = queries[i + 1];
     if (s.goal == SelectionGoal::Done) // a NaN
       return;
@@ -118,7 +118,7 @@ template <class Kept> struct Answers : Selection<Kept> {
   /// The answer. One warp of one CTA.
   __device__ __noinline__ void finish(int i, const u64 *table) const {
     const QueryState &s = queries[i];
-    if (Kept::ofRequests && s.query.at < 0) // of the row that another query takes away
+    if (s.query.at < 0) // of the row that another query takes away
       return;
     u32 *const out = grid.params->reduced + s.query.at;
     const bool sums = s.goal != SelectionGoal::Done;
@@ -178,21 +178,20 @@ template <class Kept> struct Answers : Selection<Kept> {
     if (!sums && laneId() == 0)
       first[0] = s.best;
     int of = i; // whose lists
-    if constexpr (Kept::ofRequests)
-      if (sums && takesAway(s)) {
-        bool some = false;
+    if (sums && takesAway(s)) {
+      bool some = false;
 #pragma unroll
-        for (int k = 0; k < each; ++k)
-          some = some || first[k] != 0;
-        if (!__any_sync(~0u, some)) { // nothing is left
-          of = i + 1;
+      for (int k = 0; k < each; ++k)
+        some = some || first[k] != 0;
+      if (!__any_sync(~0u, some)) { // nothing is left
+        of = i + 1;
 #pragma unroll
-          for (int k = 0; k < each; ++k) {
-            const int cta = k * 32 + laneId();
-            first[k] = cta < (int)gridDim.x ? loadKey(listOf(of, cta)) : 0;
-          }
+        for (int k = 0; k < each; ++k) {
+          const int cta = k * 32 + laneId();
+          first[k] = cta < (int)gridDim.x ? loadKey(listOf(of, cta)) : 0;
         }
       }
+    }
 #pragma unroll 1
     for (int r = 0; r < s.query.count; ++r) {
       Best best;
@@ -257,18 +256,16 @@ template <class Kept> struct Answers : Selection<Kept> {
 #pragma unroll 1
     for (int i = 0; i < count; ++i)
       sum(i, tableOf(round, i));
-    if constexpr (Kept::ofRequests) {
-      bool rests = false;
-      for (int i = 0; i < count; ++i)
-        rests = rests || takesAway(queries[i]);
-      if (rests) {
-        if (!gridEdge(grid, edge))
-          return -1;
+    bool rests = false;
+    for (int i = 0; i < count; ++i)
+      rests = rests || takesAway(queries[i]);
+    if (rests) {
+      if (!gridEdge(grid, edge))
+        return -1;
 #pragma unroll 1
-        for (int i = 0; i < count; ++i)
-          if (takesAway(queries[i]))
-            listOfRest(i, tableOf(round, i), tableOf(round, i + 1));
-      }
+      for (int i = 0; i < count; ++i)
+        if (takesAway(queries[i]))
+          listOfRest(i, tableOf(round, i), tableOf(round, i + 1));
     }
     return round;
   }
@@ -300,14 +297,13 @@ __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Ke
 }
 
 /// Of `left` queries, how many are settled now. A query that another row is taken away from stands beside that one.
-template <class Kept> __device__ __forceinline__ int queriesAtOnce(const abi::RowQuery *queries, int left) {
+__device__ __forceinline__ int queriesAtOnce(const abi::RowQuery *queries, int left) {
   const int count = min(kQueriesAtOnce, left);
-  if constexpr (Kept::ofRequests)
-    if (count < left) {
-      const abi::RowQuery &last = queries[count - 1];
-      if ((int)loadWord(&last.reducer) == (int)ReducerKind::Sample && loadWord(&last.part) != 0)
-        return count - 1;
-    }
+  if (count < left) {
+    const abi::RowQuery &last = queries[count - 1];
+    if ((int)loadWord(&last.reducer) == (int)ReducerKind::Sample && loadWord(&last.part) != 0)
+      return count - 1;
+  }
   return count;
 }
 
@@ -322,7 +318,7 @@ __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<
   const int queries = draws.queries;
   consumerSync(); // scratch may still be read
   for (int first = 0, count;; first += count) {
-    count = queriesAtOnce<Kept>(rowQueriesOf<Rows * Results>(*grid.params) + first, queries - first);
+    count = queriesAtOnce(rowQueriesOf<Rows * Results>(*grid.params) + first, queries - first);
     const auto answers = answersAt<Rows * Results>(grid, edge, kept, scratch, count);
     const int round = answers.settle(rowQueriesOf<Rows * Results>(*grid.params) + first, bests, drawn);
     if (round < 0)

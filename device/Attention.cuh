@@ -79,7 +79,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   float lateMost = nothing;
   bool fresh = true; ///< the unit's first round
   int nth = 0;       ///< of the units that come together
-  RoundCursor<A> at = RoundCursor<A>(pass, window);
+  RoundCursor<A, Rows == kOneRow> at = RoundCursor < A, Rows == kOneRow > (pass, window);
 
   // of the round
   bool onlyRound = false; ///< the unit's only one
@@ -235,7 +235,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
   }
   __device__ __forceinline__ void copyOwn() {
-    RoundCursor<A> of = at;
+    auto of = at;
 #pragma unroll 1
     for (int unit = 0;;) { // other threads for each
       const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;

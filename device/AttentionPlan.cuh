@@ -20,15 +20,20 @@ namespace megalith::device {
 /// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
 __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
 
-/// One round of one unit: what producer and consumers walk over in the same order.
-template <class A> struct RoundCursor : AttentionUnit {
+/// One round of one unit: what producer and consumers walk over in the same order. `OneRowEach`: no slot has two rows
+/// in the pass. Then a free row is like any other: of its path it alone is in the pass.
+template <class A, bool OneRowEach = false> struct RoundCursor : AttentionUnit {
   using S = AttentionShape<A>;
-  int window; ///< of the layer
-  int begin;  ///< of the rounds of the unit that was dealt: the layer's window may begin after it
+  static constexpr bool trees = hasTrees<A>() && !OneRowEach;
+  int window;        ///< of the layer
+  int begin;         ///< of the rounds of the unit that was dealt: the layer's window may begin after it
+  bool free = false; ///< the unit is of a free row (Paths.cuh)
 
   /// At the CTA's first unit.
   __device__ __forceinline__ explicit RoundCursor(const PassShared &pass, int window)
       : AttentionUnit(pass.attention.firstUnit), window(window), begin(round) {
+    if constexpr (trees)
+      free = unit >= 0 && isFree<A>(pass, firstRow);
     if constexpr (S::windowed)
       toWindow(pass);
   }
@@ -73,8 +78,8 @@ template <class A> struct RoundCursor : AttentionUnit {
     visible = pass.rows[firstRow + rows - 1].visible;
     ownRow = pass.attention.firstOfSlot[firstRow];
     ownFrom = pass.rows[ownRow].position;
-    if constexpr (hasTrees<A>())
-      if (isFree<A>(pass, firstRow)) {
+    if constexpr (trees)
+      if ((free = isFree<A>(pass, firstRow))) {
         ownRow = firstRow;
         ownFrom = pass.rows[firstRow].position + 1 - passOf<A>(pass).own[firstRow];
       }
@@ -99,8 +104,8 @@ template <class A> struct RoundCursor : AttentionUnit {
   __device__ __forceinline__ int first() const { return round * S::round; }
   /// The row of the pass at one of its own positions.
   __device__ __forceinline__ int ownRowAt(const PassShared &pass, int position) const {
-    if constexpr (hasTrees<A>())
-      if (isFree<A>(pass, firstRow))
+    if constexpr (trees)
+      if (free)
         return rowOnPath(pass, firstRow, position);
     return ownRow + position - ownFrom;
   }
@@ -121,12 +126,15 @@ constexpr int kNoTime = 0x7fffffff;
 template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, bool wide) {
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows, rowsOfTile = wide ? S::rowsOfWideTile : S::rowsOfTile;
+  bool someFree = false;
+  if constexpr (hasTrees<A>())
+    someFree = passOf<A>(pass).someFree != 0;
   int groups = 0;
 #pragma unroll 1
   for (int base = 0; base < numRows; base += 32) {
     const int row = base + lane;
     bool first = row < numRows && (row - pass.attention.firstOfSlot[row]) % rowsOfTile == 0;
-    if constexpr (hasTrees<A>())
+    if (someFree)
       first = first || (row < numRows && (isFree<A>(pass, row) || (row > 0 && isFree<A>(pass, row - 1))));
     const u32 all = __ballot_sync(~0u, first);
     if (first)
@@ -340,6 +348,10 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
               upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
     const char *const ofKeys = modelOf<A>(p).kCache + head, *const ofValues = modelOf<A>(p).vCache + head;
+    int base = 0x7fffffff; // positions from there on stand at places of their own
+    if constexpr (hasPaths<A>())
+      if (at.free && (passOf<A>(pass).someFree & kFresh))
+        base = baseOfFree(p, at.firstRow);
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
     for (int first = S::windowed ? at.first() : begin; first < upto; first += S::round) {
@@ -353,10 +365,9 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
 #pragma unroll 1
         for (int start = S::windowed ? first + (seen - first) / keys * keys : first; start < end; start += keys) {
           if constexpr (hasPaths<A>())
-            if (isFree<A>(pass, at.firstRow) && start + keys > passOf<A>(pass).base[at.firstRow]) {
+            if (min(start + keys, end) > base) {
               if (!pushPath<A>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
-                               S::windowed ? max(0, seen - start) : 0, passOf<A>(pass).base[at.firstRow],
-                               pathOf<A>(p, at.firstRow)))
+                               S::windowed ? max(0, seen - start) : 0, base, pathOf<A>(p, at.firstRow)))
                 return false;
               continue;
             }

@@ -63,7 +63,7 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
   for (int result = 0; result < results; ++result) {
     const int entry = result * (int)Memory::rows + number;
     const int line = result == 0 ? lineOfKept(c, call, slot, row, served, entry) : entry;
-    abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, line < 0 ? line : 0, 0};
+    abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, line < 0 ? 2 * line + 1 : 0, 0};
 #pragma unroll 1
     for (int i = 0; i < call.count; ++i) {
       const CallQuery &query = call.queries[i];
@@ -109,7 +109,7 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
         continue;
       }
       if (ofPass && draw.kept == 0)
-        draw.kept = 1 + line;
+        draw.kept = 2 * line + 1;
       const bool guessed =
           ofPass && whole && draw.at < 0 && !draw.guesses && query.reducer == ReducerKind::Sample && query.count == 1;
       if (guessed)
@@ -171,7 +171,7 @@ __device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row
             pool.table(slot)[place / Pool::pageTokens] * Pool::pageTokens + place % Pool::pageTokens;
     __threadfence(); // the row's words follow
   }
-  openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
+  openFreeRow(*c.pass, p, number, row, base);
 }
 
 /// Rows of a slot's call that stand in the piece of the pass that runs now, one by one; and which number row 0 of the

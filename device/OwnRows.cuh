@@ -37,7 +37,7 @@ __device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, in
   assumeShared(scratch);
   using S = AttentionShape<A>;
   constexpr typename S::Scratch begins = S::scratch(1);
-  RoundCursor<A> of(pass, window, unit, group);
+  RoundCursor<A, true> of(pass, window, unit, group);
 #pragma unroll 1
   for (int nth = 0; nth < Together && !of.done(); ++nth, of.toNextUnit(pass)) { // other warps for each
     const int items = S::headsOfTile + (of.end * S::round > of.ownFrom ? 2 : 0);

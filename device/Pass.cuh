@@ -90,7 +90,15 @@ template <class K> __device__ constexpr bool mayRunWide() {
   else
     return false;
 }
-template <class P> using PassOf = typename PassWithTrees<hasTrees<P>()>::Type;
+/// Whether the models' code is that of all that calls may ask for, and not that of the best token of each row of a
+/// chain alone. A pipeline without trees may have it, too.
+template <class P> __device__ constexpr bool asksMore() {
+  if constexpr (requires { P::asksMore; })
+    return P::asksMore;
+  else
+    return hasTrees<P>();
+}
+template <class P> using PassOf = typename PassWithTrees<asksMore<P>()>::Type;
 template <class P> __device__ __forceinline__ PassOf<P> &passOf(PassShared &pass) {
   return static_cast<PassOf<P> &>(pass);
 }
@@ -156,7 +164,7 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
   pass.sets.rowsLast = pass.numRows;
   pass.sets.current ^= 1;
   if constexpr (requires { pass.someFree; })
-    pass.someFree = (plan.x & kSomeFree) != 0;
+    pass.someFree = plan.x & kSomeFree ? plan.x & (kSomeFree | kFresh) : 0;
 }
 
 /// One thread of CTA 0: begins a pass, and tells the others. `count`: of its rows, or countOfRuns. `flags`: PassFlag,
@@ -226,11 +234,16 @@ __device__ __forceinline__ void openRun(PassShared &pass, const abi::LaunchParam
 }
 
 /// The third word of a row: where it hangs. Positions below `base` stand at the places of their numbers.
-__device__ __forceinline__ void openFreeRow(TreePass &pass, const abi::LaunchParams &p, int number, const Row &row,
-                                            int base) {
-  pass.base[number] = base;
-  storeFlagged(reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * kMaxRows + number,
-               {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
+__device__ __forceinline__ Words4 *freeWordOf(const abi::LaunchParams &p, int number) {
+  return reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * kMaxRows + number;
+}
+__device__ __forceinline__ void openFreeRow(const PassShared &pass, const abi::LaunchParams &p, int number,
+                                            const Row &row, int base) {
+  storeFlagged(freeWordOf(p, number), {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
+}
+/// `base` of a row whose third word has come.
+__device__ __forceinline__ int baseOfFree(const abi::LaunchParams &p, int number) {
+  return (int)loadFlagged(freeWordOf(p, number)).z;
 }
 
 /// Looks of a CTA that waits, after which it sleeps between two of them: some milliseconds. Between two passes control
@@ -318,7 +331,6 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
         await(1 + 2 * kMaxRows + rowNumber);
         pass.rows[rowNumber].kvSlot = (int)w.x;
         pass.rows[rowNumber].parent = (int)w.y;
-        pass.base[rowNumber] = (int)w.z;
       }
     if (first & kFresh)
       __threadfence();

@@ -23,15 +23,20 @@ __device__ __forceinline__ int parentRow(const PassShared &pass, int row) {
 template <class A> __device__ __forceinline__ void findPaths(PassShared &pass) {
   if constexpr (hasTrees<A>())
     if (TreePass &tree = passOf<A>(pass); tree.someFree) {
-      for (int row = laneId(); row < pass.numRows; row += 32) {
-        const Row &r = pass.rows[row];
-        int own = 0;
-        // On a path that begins at the committed positions, places ascend. So a row at the place of its position has
-        // all rows before it on its path.
-        if (r.kvSlot != r.position || r.visible != r.position + 1)
-          for (int on = row; on >= 0; on = parentRow(pass, on))
-            ++own;
-        tree.own[row] = (short)own;
+      // A lane has two rows, whose bytes it writes together: the CPU executor orders accesses to two bytes.
+      for (int first = 2 * laneId(); first < pass.numRows; first += 64) {
+        u32 both = 0;
+        for (int row = first; row < min(first + 2, pass.numRows); ++row) {
+          const Row &r = pass.rows[row];
+          u32 own = 0;
+          // On a path that begins at the committed positions, places ascend. So a row at the place of its position has
+          // all rows before it on its path.
+          if (r.kvSlot != r.position || r.visible != r.position + 1)
+            for (int on = row; on >= 0; on = parentRow(pass, on))
+              ++own;
+          both |= own << 8 * (row - first);
+        }
+        *reinterpret_cast<u16 *>(tree.own + first) = (u16)both;
       }
       __syncwarp();
     }
@@ -68,7 +73,7 @@ template <class A, class Rows> struct PathRows {
 template <class A> __device__ constexpr bool hasPaths() {
   return requires { A::paths; };
 }
-/// The places of a row's positions from TreePass::base on, each page * page_tokens + position in the page.
+/// The places of a row's positions from baseOfFree() on, each page * page_tokens + position in the page.
 template <class A> __device__ __forceinline__ int *pathOf(const abi::LaunchParams &p, int row) {
   return reinterpret_cast<int *>(p.flagged + A::paths) + row * A::pathPlaces;
 }

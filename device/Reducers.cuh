@@ -85,19 +85,19 @@ __device__ __noinline__ void takeQueries(const GridEdges &grid, int edge, const 
 }
 
 /// Rows of logits that the head keeps for queries, as it rounds them: Number is u16 (bf16) or float. In front of them,
-/// in lines below 0, stand those that requests keep; of a model with `KeptVocab` tokens. 0: there are none.
-template <class Number, int Vocab, int KeptVocab = 0> struct KeptLogits {
+/// in lines below 0, stand those that requests keep; of a model with `KeptVocab` tokens.
+template <class Number, int Vocab, int KeptVocab = Vocab> struct KeptLogits {
   static constexpr int vocab = Vocab;
-  static constexpr bool ofRequests = KeptVocab > 0;
+  static constexpr bool even = Vocab % 2 == 0 && KeptVocab % 2 == 0;
   static constexpr int mostVocab = KeptVocab > Vocab ? KeptVocab : Vocab;
   static constexpr long long keptRowBytes = shape::keptRowBytes(KeptVocab, sizeof(Number));
   static constexpr bool rounded = sizeof(Number) == 2;
   static constexpr long long rowBytes = shape::keptRowBytes(Vocab, sizeof(Number));
   char *base;
 
-  __device__ __forceinline__ static int vocabOf(int row) { return ofRequests && row < 0 ? KeptVocab : Vocab; }
+  __device__ __forceinline__ static int vocabOf(int row) { return row < 0 ? KeptVocab : Vocab; }
   __device__ __forceinline__ char *at(int row, int column) const {
-    return base + row * (ofRequests && row < 0 ? keptRowBytes : rowBytes) + column * (int)sizeof(Number);
+    return base + row * (row < 0 ? keptRowBytes : rowBytes) + column * (int)sizeof(Number);
   }
   /// Columns `column`, which is even, and the next one. The row has room for it even where there is none.
   __device__ __forceinline__ void storePair(int row, int column, Floats<2> logits) const {
@@ -118,7 +118,7 @@ template <class Number, int Vocab, int KeptVocab = 0> struct KeptLogits {
 /// A thread's two logits of a row, in columns `column`, which is even, and the next one. Logits from Kept::vocab on do
 /// not count. Draws the row's token among them, and keeps them where queries will read them.
 template <class Kept>
-__device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &draw, Best &best, int row, int column,
+__device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &draw, Best &best, int column,
                                           Floats<2> logits) {
   if (draws(draw)) {
     const sampling::Words words =
@@ -132,7 +132,7 @@ __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &
       take(logits.v[1], column + 1, second ? words.w[3] : words.w[1]);
   }
   if (draw.kept)
-    kept.storePair(Kept::ofRequests ? (draw.kept > 0 ? draw.kept - 1 : draw.kept) : row, column, logits);
+    kept.storePair(draw.kept >> 1, column, logits);
 }
 
 /// CTA 0: the rows' drawn tokens, from the entries of all CTAs. After reduceBest, whose results it sees. `bests`: of

@@ -67,7 +67,7 @@ template <class Kept> struct Selection {
   __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
   __device__ __forceinline__ static u32 distanceOf(const QueryState &s, float logit) {
     const u32 best = orderedOf(s.best), own = Best::ordered(logit) >> kShift;
-    return Kept::ofRequests && own > best ? 0 : best - own; // of a kept row the best is what the request says
+    return own > best ? 0 : best - own; // of a kept row the best is what the request says
   }
   __device__ __forceinline__ static float logitAt(const QueryState &s, u32 distance) {
     const u32 number = (orderedOf(s.best) - distance) << kShift;
@@ -90,7 +90,7 @@ template <class Kept> struct Selection {
       const Floats<2> logits = kept.loadPair(line, c);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if ((!Kept::ofRequests && Kept::vocab % 2 == 0) || c + i < vocab)
+        if (Kept::even || c + i < vocab)
           fn(c + i, logits.v[i]);
     }
   }
@@ -207,7 +207,7 @@ template <class Kept> struct Selection {
     // Of lists that a temperature of 0 orders, the best token is the first one.
     const bool known = isGreedy(s) && (s.query.count == 1 || !isList(s.query)),
                guessed = s.query.guessed && !isGreedy(s);
-    const bool ofPass = !Kept::ofRequests || s.query.row >= 0;
+    const bool ofPass = s.query.row >= 0;
     Best best, guess;
     if (ofPass)
       bestsOf(s.query.row, bests, guessed ? drawn : nullptr, best, guess);

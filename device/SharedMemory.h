@@ -128,9 +128,10 @@ using PassShared = PassSharedOf<abi::kModels>;
 /// The same where rows of a slot need not be a chain. A row is free when it sees anything but the positions up to its
 /// own at the places of the same numbers: then it sees what is on its own path. See Paths.cuh.
 template <int Models> struct TreePassOf : PassSharedOf<Models> {
-  int someFree;        ///< a row of this pass is free. Else what follows means nothing
-  short own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among them; else 0
-  int base[kMaxRows];  ///< positions below stand at the places of their numbers
+  unsigned someFree; ///< not 0: a row of this pass is free. Of PassFlag kSomeFree and kFresh. Else what follows means
+                     ///< nothing
+  alignas(2) unsigned char own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among
+                                          ///< them; else 0
 };
 using TreePass = TreePassOf<abi::kModels>;
 

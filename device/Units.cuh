@@ -3,8 +3,8 @@
 // A kernel is compiled in two units, which are linked:
 //
 //   control   the pipeline: its request, its stages, its ticks. It compiles in a second.
-//   tensors   the models, and the entry points `megalith_run` and `megalith_pack`. Pipelines of a model that ask the
-//             same of it share its code: no name of theirs is in its text (docs/compiler.md).
+//   tensors   the models, and the entry points `megalith_run` and `megalith_pack`. Pipelines of a model share its
+//             code: no name of theirs is in its text, and it is short or full (docs/compiler.md).
 //
 // Both include this file. All else that they share is memory: the launch's parameters, control's state and
 // PassShared, all three in shared memory. Each unit leaves a record of the sizes that it was compiled with. The host
@@ -27,20 +27,19 @@ struct UnitFacts {
 __device__ constexpr int factOf(int fact, int) { return fact; }
 template <int Count> __device__ constexpr int factOf(const int (&facts)[Count], int model) { return facts[model]; }
 
-/// `Plan`: what the emitted text says of the plan. `controlBegin`: where the unit finds control's state.
-template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegin) {
+/// `Plan`: what the emitted text says of the plan, or of the pipeline.
+template <class Plan> __device__ constexpr UnitFacts factsOfUnit() {
   UnitFacts facts = {};
   facts.abi = abi::kAbiVersion;
   facts.paramsBytes = sizeof(abi::LaunchParams);
-  facts.controlBegin = controlBegin;
-  facts.controlRoom = Plan::controlRoom;
+  facts.controlBegin = Plan::controlBegin;
   facts.passBytes = sizeof(PassOf<Plan>);
   facts.passRows = MEGALITH_OFFSET(PassShared, rows);
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);
   facts.rowsPerPass = readRowsOf<Plan>();
   facts.wide = mayRunWide<Plan>();
-  facts.reduces = queriesOf<Plan>() > 0 ? resultsOf<Plan>() : 0;
+  facts.reduces = asksMore<Plan>() ? resultsOf<Plan>() : 0;
   facts.models = abi::kModels;
   for (int i = 0; i < abi::kModels; ++i) {
     facts.vocab[i] = factOf(Plan::vocab, i);
@@ -48,14 +47,6 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
     facts.pageTokens[i] = factOf(Plan::pageTokens, i);
   }
   return facts;
-}
-/// `Config`: the pipeline's constants.
-template <class Config> __device__ constexpr UnitFacts factsOfControl() {
-  return factsOfUnit<Config>(sizeof(abi::LaunchParams));
-}
-/// `Shared`: shared memory of a CTA.
-template <class Shared, class Facts> __device__ constexpr UnitFacts factsOfTensors() {
-  return factsOfUnit<Facts>(MEGALITH_OFFSET(Shared, control));
 }
 
 } // namespace megalith::device

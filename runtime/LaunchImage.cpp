@@ -16,7 +16,8 @@ namespace megalith::runtime {
   #name, offsetof(abi::HostParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
 
 void LaunchBuffer::bind(abi::HostParams &params, const void *address) const {
-  std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
+  const char *const to = static_cast<const char *>(address) + before;
+  std::memcpy(reinterpret_cast<char *>(&params) + member, &to, sizeof(to));
 }
 
 /// Of the keys, or of the values.
@@ -235,7 +236,8 @@ void LaunchImage::addReducing() {
     return;
   add(MEMBER(queries), manifest->reducing.queryBytes, LaunchBuffer::Unwritten);
   add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
-  add(MEMBER(selection), manifest->reducing.selectionBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(selection), manifest->reducing.selectionBytes, LaunchBuffer::Unwritten).before =
+      manifest->reducing.keptBytes;
 }
 
 void LaunchImage::addResults() {

@@ -31,7 +31,9 @@ struct LaunchBuffer {
   bool fetch = false;           ///< outcome() needs it
   const char *result = nullptr; ///< its bytes after the launch, aligned to 16; set by the engine
 
-  /// Makes `params` point to `address`.
+  size_t before = 0; ///< bytes in front of what the member points to
+
+  /// Makes `params` point to them, the buffer being at `address`.
   void bind(abi::HostParams &params, const void *address) const;
 };
 

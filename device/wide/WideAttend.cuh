@@ -92,7 +92,8 @@ __device__ __forceinline__ void findWeights(const float (&s)[32][4], float scale
 
 /// p * v of a round and 8 * N dims, which stand in a stage. OneEight: a step has one eight of keys.
 template <int N, bool OneEight>
-__device__ __forceinline__ void multiplyValues(const char *stage, const u32 (&weights)[32][2], float (&o)[N][4]) {
+__device__ __forceinline__ void multiplyValues(const char *stage, const u32 (&weights)[32][2], const int &positive,
+                                               float (&o)[N][4]) {
   constexpr int eight = 16 * N * 8; // bytes of eight positions
   const auto matrix = [&](int first) {
     return N == 8 ? sharedMatrix128(stage + first * eight, 8 * eight) : sharedMatrix(stage + first * eight, 8 * eight);
@@ -105,17 +106,22 @@ __device__ __forceinline__ void multiplyValues(const char *stage, const u32 (&we
       o[i][j] = leafSums[i][j] = 0.0f;
 #pragma unroll
   for (int leaf = 0; leaf < 8; ++leaf) {
-    asyncMmaBegin(); // what was read of the sums has been read. Without it only the bits would show that it has not
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const int first = leaf + 16 * step, second = first + 8;
       const u32(&one)[2] = weights[first], (&two)[2] = weights[second];
-      if constexpr (OneEight) {
-        asyncMmaOfRows(leafSums, one[0], one[1], 0, 0, matrix(first), step > 0);
-        asyncMmaOfRows(leafSums, 0, 0, two[0], two[1], matrix(first), true);
-      } else {
-        asyncMmaOfRows(leafSums, one[0], one[1], two[0], two[1], matrix(first), step > 0);
-      }
+      const auto take = [&](u32 a0, u32 a1, u32 a2, u32 a3, bool add) {
+        if constexpr (OneEight) { // a copy, which ptxas does not see through: it would keep zeros beside all weights
+          const u32 zero = loadShared(&positive, 0) >> 31;
+          a0 |= zero, a1 |= zero, a2 |= zero, a3 |= zero;
+        }
+        if (OneEight || !add)
+          asyncMmaBegin(); // what was read of the sums has been read: without it bits are wrong
+        asyncMmaOfRows(leafSums, a0, a1, a2, a3, matrix(first), add);
+      };
+      take(one[0], one[1], OneEight ? 0 : two[0], OneEight ? 0 : two[1], step > 0);
+      if (OneEight)
+        take(0, 0, two[0], two[1], true);
     }
     asyncMmaEnd();
     asyncMmaSettle(leafSums);
@@ -247,7 +253,7 @@ template <class W, class A> struct Attending {
   __device__ __forceinline__ void takeValues(int slab, const u32 (&weights)[32][2], const Taking &taking) {
     ring.awaitFull();
     float o[N][4];
-    multiplyValues<N, T::halves>(ring.at(ring.stage), weights, o);
+    multiplyValues<N, T::halves>(ring.at(ring.stage), weights, unit().endRound, o);
     ring.release(ring.stage);
     ring.advance();
 #pragma unroll

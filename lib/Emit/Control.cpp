@@ -31,7 +31,7 @@ public:
     numbers("Gauge", "Values in the trace.", layout.gauges, layout.names.gauges);
     calls();
     w.line("using Control = ControlState<Config, Request>;");
-    w.line("static_assert(sizeof(Control) <= Config::controlRoom);");
+    w.line("static_assert(sizeof(Control) <= Config::controlRoom, \"the plan reserves this much\");");
     w.line("using Activation = ActivationOf<Control>;");
     const auto &parts = tick();
     w.line();
@@ -84,9 +84,9 @@ private:
     constant("headDim", model->get<attr::head_dim>());
     if (const int64_t most = mostVocab(module); most != model->get<attr::vocab>())
       constant("dumpedWords", most, "of a line of LaunchParams::logits: another model has more tokens");
-    if (const int64_t places = earlierRows(module, pool->name)) {
+    if (earlierRows(module, pool->name)) {
       constant("paths", shape::pathsBegin(), "in the flagged words");
-      constant("pathPlaces", places, "rows of earlier calls of a run");
+      constant("pathPlaces", plan::pathPlaces(module, pool->name), "of rows of earlier calls of a run, at most");
     }
   }
 
@@ -128,6 +128,8 @@ private:
     } else {
       poolConstants(layout.pools.front(), 0);
     }
+    if (plan::asksMore(module))
+      w.line("static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains");
     if (layout.queries) {
       constant("queries", layout.queries, "reducers of a call");
       constant("queryWords", layout.queryWords, "that they give for a row, in LaunchParams::reduced");
@@ -152,7 +154,8 @@ private:
     if (layout.loops())
       w.line("static constexpr bool loops = true; // some calls stand in loops of the tick");
     constant("gauges", layout.gauges.size());
-    constant("controlRoom", plan::controlRoom(module), "bytes of shared memory for Control");
+    constant("controlBegin", options.controlBegin, "byte of shared memory at which Control stands");
+    constant("controlRoom", plan::controlRoom(module), "bytes of it");
   }
 
   /// The fields that keep rows of logits.

@@ -118,7 +118,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
       continue;
     const bool draws = planned.reducing.any;
     if (draws)
-      w.line("const Kept kept{{{}}};", keptExpr("p"));
+      w.line("const Kept kept{{p.selection}};");
     if (!plan.wideRows) {
       w.line("Best best[bestsOf(Rows)]{};", draws ? ", drawn[bestsOf(Rows)]" : "");
       continue;

@@ -140,7 +140,6 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     w.line("static constexpr int firstEvent = {}, lastEvent = {};", first,
            first + plan::stampEvents(planned).size() - 1);
   }
-  w.line("static constexpr bool wide = {};", planned.wide.refused.empty());
   if (planned.wide.refused.empty()) {
     const std::string wide = "::" + names.outside("Wide");
     emitMember(
@@ -168,16 +167,15 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     emitMember(
         w, "bool settle()",
         fmt::format("return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, "
-                    "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
-                    keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
+                    "sharedOfCta().draws, Kept{{sharedOfCta().params.selection}}, {}, {}, sharedOfCta().scratch);",
+                    words("best"), words("drawn")));
     emitMember(
         w, "void reduceDraws()",
         fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
                     words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
     emitMember(w, "void finishQueries()",
-               fmt::format("if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, "
-                           "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
-                           keptRowsExpr(plan, "sharedOfCta().params")));
+               "if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, "
+               "sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch);");
   }
   if (plan.wide())
     emitMember(w, "int chunksAhead()",
@@ -262,15 +260,16 @@ static void emitFacts(CodeWriter &w, const char *unit, const char *facts) {
   w.line("extern \"C\" __device__ const UnitFacts megalith_{}_facts = {};", unit, facts);
 }
 
-static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, const EmitOptions &options,
-                            const std::string &tensorFile, bool wide) {
+static Unit emitControlUnit(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                            const EmitOptions &options, const std::string &tensorFile) {
   const std::string fileName = module.root.name + ".control.cu";
   CodeWriter w;
   w.setFileName(fileName);
   emitControlHeader(w, module, tensorFile);
   ControlOptions control;
   control.lineDirectives = options.lineDirectives;
-  control.wide = wide;
+  control.controlBegin = plan.shared.controlBegin();
+  control.wide = plan.wide();
   emitControl(w, module, &files, control);
   w.line();
   w.comment("Before the first tick.");
@@ -284,7 +283,7 @@ static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, 
     const auto keep = w.scope("__device__ void controlKeep()", "controlKeep");
     w.line("keepControl(controlOfCta<Control>(), paramsOfCta());");
   }
-  emitFacts(w, "control", "factsOfControl<Config>()");
+  emitFacts(w, "control", "factsOfUnit<Config>()");
   return {fileName, w.text()};
 }
 
@@ -332,7 +331,7 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   emitPack(w, module, plan, names);
   emitKernel(w, plan, names);
   emitLoop(w, plan);
-  emitFacts(w, "tensor", "factsOfTensors<Shared, Facts>()");
+  emitFacts(w, "tensor", "factsOfUnit<Facts>()");
   return {fileName, w.text()};
 }
 
@@ -361,7 +360,7 @@ Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFil
   for (const plan::ModelPlan &model : plan.models)
     models += (models.empty() ? "" : "_") + model.name;
   const std::string tensorFile = models + ".tensors.cu";
-  return {emitControlUnit(module, files, options, tensorFile, plan.wide()),
+  return {emitControlUnit(module, plan, files, options, tensorFile),
           emitTensorUnit(module, plan, files, options, tensorFile),
           emitWideUnit(module, plan, files, options, models + ".wide.cu", tensorFile), std::nullopt};
 }

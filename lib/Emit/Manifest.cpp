@@ -124,12 +124,13 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   if (settings) {
     int64_t selectionBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
-      selectionBytes = std::max(selectionBytes, planned.reducing.selectionBytes);
+      selectionBytes = std::max(selectionBytes, layout.queries ? planned.reducing.selectionBytes : 0);
     j["reducing"] = {
         {"query_bytes",
          layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"), layout.queries, plan.results()) : 0},
         {"words", layout.queryWords},
-        {"selection_bytes", selectionBytes}};
+        {"selection_bytes", selectionBytes},
+        {"kept_bytes", plan.kept.bytes}};
   }
   if (ir::readsHost(module))
     j["host"] = true;

@@ -358,7 +358,7 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r,
   if (planned.reducing.any) {
     const std::string line =
         phase.result > 0 ? fmt::format("{} * Facts::rowsPerPass + row", phase.result) : std::string("row");
-    w.line("takeDraws(kept, shared.draws.rows[{0}], drawn[tile], {0}, c0, logit);", line);
+    w.line("takeDraws(kept, shared.draws.rows[{}], drawn[tile], c0, logit);", line);
   }
   if (phase.result > 0)
     return;

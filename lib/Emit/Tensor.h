@@ -35,10 +35,5 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
 /// The producer's static program for a model: one function per segment.
 void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names);
 
-/// Where the rows of logits stand that a pass keeps, in LaunchParams `params`: after those that requests keep.
-inline std::string keptRowsExpr(const plan::Plan &plan, llvm::StringRef params) {
-  return params.str() + ".selection" + (plan.kept.bytes ? fmt::format(" + {}", plan.kept.bytes) : "");
-}
-
 } // namespace megalith::emit
 #endif

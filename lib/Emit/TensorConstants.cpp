@@ -52,11 +52,10 @@ void TensorEmitter::emitPool() {
   if (cap > 0)
     w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
   w.line("static constexpr int rows = {};", plan.rowsAtOnce);
-  if (planned.trees)
+  if (plan.asksMore) {
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
-  if (planned.pathPlaces) {
     w.line("static constexpr long long paths = {}; // in the flagged words", shape::pathsBegin());
-    w.line("static constexpr int pathPlaces = {}; // rows of earlier calls of a run", planned.pathPlaces);
+    w.line("static constexpr int pathPlaces = {}; // of rows of earlier calls of a run, at most", planned.pathPlaces);
   }
   w.line("static constexpr long long sums = {};", planned.attention.offset);
   w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot",
@@ -137,9 +136,8 @@ void TensorEmitter::emitPlaces() {
         planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsAtOnce, plan.ctas)) : "";
     w.line("struct Flagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}{}>; // that queries read",
-           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
-           plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
+    w.line("using Kept = KeptLogits<{}, {}, {}>; // that queries read",
+           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(), plan.kept.vocab);
   } else {
     w.line("struct Flagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
   }
@@ -163,31 +161,29 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
   w.comment("What the control unit must take for true, too (Units.cuh).");
   {
     auto record = w.record("struct Facts");
-    w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
+    w.line("static constexpr int controlBegin = {}; // byte of shared memory at which its state stands",
+           plan.shared.controlBegin());
     w.line("static constexpr int rowsPerPass = {};", plan.rowsAtOnce);
     emitModelFacts(w, module);
     if (plan.wide())
       w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
-    if (plan.reduces())
-      w.line("static constexpr int queries = 1; // calls have other reducers than argmax");
+    if (plan.asksMore)
+      w.line("static constexpr bool asksMore = true; // than the best token of each row of a chain");
     if (plan.results() > 1)
       w.line("static constexpr int results = {}; // of a model, that calls read", plan.results());
-    if (plan.trees())
-      w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
   }
   w.line();
-  w.comment("Shared memory of a CTA.");
+  w.comment("Shared memory of a CTA. The control unit's state comes after it.");
   {
     auto record = w.record("struct Shared");
     w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
-    w.line("alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here");
     const auto emitRing = [&] {
       w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
       w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
     };
     if (!plan.wide())
       emitRing();
-    w.line("{} pass;", plan.trees() ? "TreePass" : "PassShared");
+    w.line("{} pass;", plan.asksMore ? "TreePass" : "PassShared");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
     const std::string draws = plan.reduces() ? fmt::format("PassDraws<Facts::rowsPerPass{}> draws;",
@@ -209,10 +205,11 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
              plan.reduces() ? "&draws" : "scratch");
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
-  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
+  w.line("static_assert(sizeof(Shared) <= Facts::controlBegin, \"the plan reserves this much\");");
   if (plan.wide())
-    w.line("static_assert(wide::endFrom(sizeof(Shared) - sizeof(Shared::scratch) - sizeof(Shared::ring){}) <= {});",
-           plan.reduces() ? " - sizeof(Shared::draws)" : "", plan.shared.bytes);
+    w.line("static_assert(wide::endFrom(sizeof(Shared) - sizeof(Shared::scratch) - sizeof(Shared::ring){}) <= "
+           "Facts::controlBegin);",
+           plan.reduces() ? " - sizeof(Shared::draws)" : "");
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 

@@ -104,7 +104,6 @@ private:
 
   static ir::Value scalarAfter(const Group &group, const Slice &slice, ir::Value result);
   /// Where the rows of logits stand that a pass keeps.
-  std::string keptExpr(llvm::StringRef params) const { return keptRowsExpr(plan, params); }
   static bool isReduction(ir::Op op) { return op == ir::Op::ReduceSum || op == ir::Op::ReduceMax; }
 
   /// Weights that a group reads beside its products.

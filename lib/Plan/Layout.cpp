@@ -22,9 +22,8 @@ public:
   void run() {
     plan.ring.stageBytes = kBlockBytes;
     for (auto [planned, model] : llvm::zip(plan.models, models)) {
-      planned.trees = ir::mayBeTrees(module, planned.name);
       planned.draftsContinue = ir::draftsContinue(module, planned.name);
-      planned.pathPlaces = ir::earlierRows(module, planned.name);
+      planned.pathPlaces = plan.asksMore ? pathPlaces(module, planned.name) : 0;
       placeWeights(planned, *model);
       placeBuffers(planned);
     }
@@ -268,20 +267,26 @@ private:
   /// Passes of more than kMaxRows rows that run whole: their shared memory begins after what other passes need again.
   /// After it no pass finds its draws, scratch or ring as they were. False when there is no room.
   bool planWide() {
-    const int64_t begin = roundUp(plan.shared.controlBytes + otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
-    plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes);
+    const int64_t begin = roundUp(otherSharedBytes(plan) - drawsBytes(plan), kWideAlignment);
+    plan.shared.bytes = std::max(plan.shared.bytes, begin + kWideBytes + plan.shared.controlBytes);
     return plan.shared.bytes <= plan.profile.sharedBytes;
   }
-  /// Which models have such passes.
+  /// Whether the models have such passes: all of them, or none.
   void chooseWide() {
-    for (auto [planned, model] : llvm::zip(plan.models, models)) {
+    for (auto [planned, model] : llvm::zip(plan.models, models))
       if (plan.rowsPerPass > kMaxRows)
         planWidePasses(plan, planned, module, *model);
-      if (!planned.wide.refused.empty())
+    const auto refused =
+        llvm::find_if(plan.models, [](const ModelPlan &planned) { return !planned.wide.refused.empty(); });
+    for (ModelPlan &planned : plan.models)
+      if (!planned.wide.refused.empty()) {
         continue;
-      planned.wide.edge = plan.edges.size();
-      plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
-    }
+      } else if (refused != plan.models.end()) {
+        planned.wide.refused = fmt::format("those of `{}` do", refused->name);
+      } else {
+        planned.wide.edge = plan.edges.size();
+        plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
+      }
   }
 
   /// So many copies are under way as the memory brings in the time that a copy takes (Little's law). Fewer bring less,
@@ -346,7 +351,7 @@ int64_t Plan::passBytes() const {
   int64_t places = 0; // that the longest path of a row has
   for (const ModelPlan &m : models)
     places = std::max(places, m.pathPlaces);
-  return trees() ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
+  return asksMore ? pathsBegin() + pathBytes(rowsAtOnce, places) : shape::passBytes(rowsAtOnce);
 }
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {

@@ -101,20 +101,21 @@ private:
     return true;
   }
 
-  /// Whether calls ask for more than the best token of each row.
+  /// What more is asked of a row than its best token: of each model that can answer, if of one.
   bool planReducers(const Operation &model) {
     const Operation *first = firstReducer(module, model.name);
-    if (!first)
-      return true;
-    planned.reducing.any = true;
-    if (planned.segments.size() < 2)
+    if (first && planned.segments.size() < 2)
       return unsupported(*first, "a model without a head of its own");
-    if (plan.ctas > kSelectionBins)
+    if (first && plan.ctas > kSelectionBins)
       return unsupported(*first,
                          fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kSelectionBins));
+    if (!plan.asksMore || planned.segments.size() < 2 || plan.ctas > kSelectionBins)
+      return true;
+    planned.reducing.any = first != nullptr;
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::ArgMax)
         return;
+      planned.reducing.any = true;
       planned.reducing.numberBytes = module.type(op.operands[0]).elem == Scalar::BF16 ? 2 : 4;
     });
     return true;
@@ -587,8 +588,6 @@ private:
 static bool planKeptRows(Plan &plan, const ir::Module &module, const std::vector<const Operation *> &models,
                          Diagnostics &diags) {
   const std::vector<const Operation *> fields = ir::keptFields(module);
-  if (fields.empty())
-    return true;
   const auto unsupported = [&](const Operation &op, const std::string &what) {
     diags.report(Diag::PlanUnsupported, op.loc, what);
     return false;
@@ -599,17 +598,17 @@ static bool planKeptRows(Plan &plan, const ir::Module &module, const std::vector
     return unsupported(*other, "kept rows of logits of models that have other numbers of tokens");
   if (plan.kept.vocab == 0)
     plan.kept.vocab = models[0]->get<attr::vocab>();
+  if (fields.empty())
+    return true;
   int64_t bytes = 0; // of a number
   for (const ModelPlan &planned : plan.models)
-    if (planned.reducing.any) {
+    if (firstReducer(module, planned.name)) {
       if (bytes && bytes != planned.reducing.numberBytes)
         return unsupported(*fields[0], "kept rows of logits beside heads that round to different types");
       bytes = planned.reducing.numberBytes;
     }
-  if (bytes == 0) { // nobody looks at logits
-    plan.kept = {};
+  if (bytes == 0) // nobody looks at logits
     return true;
-  }
   for (const Operation *field : fields)
     plan.kept.rows += module.param("slots") * field->get<attr::capacity>();
   plan.kept.bytes = roundUp(plan.kept.rows * keptRowBytes(plan.kept.vocab, bytes), 256);
@@ -638,6 +637,7 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
   }
   plan.rowsPerPass = module.param("rows_per_pass");
   plan.rowsAtOnce = std::min<int64_t>(plan.rowsPerPass, kMaxRows);
+  plan.asksMore = asksMore(module);
   plan.ctas = knobs.ctas ? knobs.ctas : profile.smCount;
   plan.edges.push_back({"tick plan", {}, Edge::Flagged});
   plan.models.resize(models.size());

@@ -8,6 +8,7 @@
 #include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <array>
+#include <bit>
 #include <utility>
 
 // After what it needs.
@@ -66,13 +67,21 @@ const Operation *firstReducer(const ir::Module &module, llvm::StringRef model) {
   return nullptr;
 }
 
-/// Pipelines that differ in a few slots or gauges have the same room, so that they share their models' code. Parameters
-/// and room together are a multiple of 128: the scratch after them begins without a gap. The emitted source asserts
-/// that the room suffices.
+bool asksMore(const ir::Module &module) {
+  return llvm::any_of(module.all(Op::Model), [&](const Operation *model) {
+    return ir::mayBeTrees(module, model->name) || firstReducer(module, model->name);
+  });
+}
+
+int64_t pathPlaces(const ir::Module &module, llvm::StringRef model) {
+  return std::bit_ceil(uint64_t(std::max<int64_t>(64, ir::earlierRows(module, model))));
+}
+
+/// The emitted source asserts that the room suffices.
 int64_t controlRoom(const ir::Module &module) {
   const std::vector<const Operation *> pools = module.all(Op::Pool);
   const int64_t models = std::max<size_t>(1, pools.size()), slots = roundUp(module.param("slots"), 8);
-  const int64_t gauges = std::max<int64_t>(slots <= 64 ? 4 : 1, module.all(Op::Gauge).size());
+  const int64_t gauges = std::max<int64_t>(1, module.all(Op::Gauge).size());
   const auto count = [&](auto test) {
     return llvm::count_if(pools, [&](const Operation *op) { return test(op->name); });
   };
@@ -93,9 +102,8 @@ int64_t controlRoom(const ir::Module &module) {
       (models > 1 || ir::hasLoops(module)) * bytesOf<device::CallModels>(slots) +
       (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
           bytesOf<device::PlainCalls>(slots);
-  const int64_t params = sizesOf[models - 1].params;
   const int64_t pieces = module.param("rows_per_pass") > kMaxRows ? bytesOf<device::PassPieces>(slots) : 0;
-  return roundUp(params + numbers + seatBytes(models) + tables + pieces, 128) - params;
+  return roundUp(numbers + seatBytes(models) + tables + pieces, 16);
 }
 
 int64_t drawsBytes(const Plan &plan) {
@@ -105,9 +113,9 @@ int64_t drawsBytes(const Plan &plan) {
 
 int64_t otherSharedBytes(const Plan &plan) {
   const SizesOfModels &one = sizesOf[0];
-  const int64_t models = plan.models.size(), trees = plan.trees() ? roundUp(one.tree - one.pass, 128) : 0;
+  const int64_t models = plan.models.size(), trees = plan.asksMore ? roundUp(one.tree - one.pass, 128) : 0;
   const int64_t words = one.pass + one.ring + sizeof(device::GridWords) + kConsumerWarps * sizeof(device::StreamPlace);
-  return sizesOf[models - 1].params + roundUp(words, 128) + trees +
+  return roundUp(sizesOf[models - 1].params, 128) + roundUp(words, 128) + trees +
          (models > 1 ? wordsOfSeveral + wordsOfModel * models : 0) + drawsBytes(plan) +
          (plan.wide() ? kWideWordsBytes : 0);
 }

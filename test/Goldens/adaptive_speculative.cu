@@ -29,6 +29,7 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
@@ -38,7 +39,8 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
-  static constexpr int controlRoom = 3072; // bytes of shared memory for Control
+  static constexpr int controlBegin = 195584; // byte of shared memory at which Control stands
+  static constexpr int controlRoom = 2928; // bytes of it
 };
 
 //   state     flags     next
@@ -96,7 +98,7 @@ struct Verify {
 };
 } // namespace calls
 using Control = ControlState<Config, Request>;
-static_assert(sizeof(Control) <= Config::controlRoom);
+static_assert(sizeof(Control) <= Config::controlRoom, "the plan reserves this much");
 using Activation = ActivationOf<Control>;
 
 namespace stages {
@@ -106,7 +108,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 57 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 110 "adaptive_speculative.control.cu"
+#line 112 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), up to its call.
@@ -116,7 +118,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 120 "adaptive_speculative.control.cu"
+#line 122 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:65).
@@ -133,7 +135,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 69 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 137 "adaptive_speculative.control.cu"
+#line 139 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), up to its call.
@@ -144,7 +146,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 74 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 148 "adaptive_speculative.control.cu"
+#line 150 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), after its call.
@@ -152,7 +154,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 63 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 156 "adaptive_speculative.control.cu"
+#line 158 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), after its call.
@@ -176,7 +178,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 79 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 180 "adaptive_speculative.control.cu"
+#line 182 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:81).
@@ -206,7 +208,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 90 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 210 "adaptive_speculative.control.cu"
+#line 212 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 
@@ -256,4 +258,4 @@ __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep
 
-extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Config>();
+extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Config>();

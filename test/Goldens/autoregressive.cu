@@ -35,7 +35,8 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x18; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 2944; // bytes of shared memory for Control
+  static constexpr int controlBegin = 191104; // byte of shared memory at which Control stands
+  static constexpr int controlRoom = 2832; // bytes of it
 };
 
 //   state     flags     next
@@ -73,7 +74,7 @@ struct Decode {
 };
 } // namespace calls
 using Control = ControlState<Config, Request>;
-static_assert(sizeof(Control) <= Config::controlRoom);
+static_assert(sizeof(Control) <= Config::controlRoom, "the plan reserves this much");
 using Activation = ActivationOf<Control>;
 
 namespace stages {
@@ -83,7 +84,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 29 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 87 "autoregressive.control.cu"
+#line 88 "autoregressive.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), up to its call.
@@ -93,7 +94,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 34 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 97 "autoregressive.control.cu"
+#line 98 "autoregressive.control.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:37), up to its call.
@@ -103,7 +104,7 @@ static __device__ void decodeIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 40 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 107 "autoregressive.control.cu"
+#line 108 "autoregressive.control.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), after its call.
@@ -111,7 +112,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 35 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 115 "autoregressive.control.cu"
+#line 116 "autoregressive.control.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:37), after its call.
@@ -125,7 +126,7 @@ static __device__ void decodeResume(Activation &t) {
   // goto: COMPLETE if finished else DECODE
 #line 43 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 129 "autoregressive.control.cu"
+#line 130 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 
@@ -171,7 +172,7 @@ __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep
 
-extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Config>();
+extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Config>();
 
 #line 1 "target.tensors.cu"
 //===- tensor unit --------------------------------------------------------===//
@@ -196,17 +197,16 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 2944; // bytes of shared memory for its state
+  static constexpr int controlBegin = 191104; // byte of shared memory at which its state stands
   static constexpr int rowsPerPass = 128;
   static constexpr int vocab[] = {260};
   static constexpr int pages[] = {512};
   static constexpr int pageTokens[] = {128};
 };
 
-// Shared memory of a CTA.
+// Shared memory of a CTA. The control unit's state comes after it.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
-  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
   alignas(128) float scratch[12288]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   PassShared pass;
@@ -216,7 +216,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
+static_assert(sizeof(Shared) <= Facts::controlBegin, "the plan reserves this much");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // The KV pool of the model, and the shape of its attention.
@@ -364,7 +364,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 192 "target.tensors.cu"
+#line 191 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -385,7 +385,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 213 "target.tensors.cu"
+#line 212 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -394,7 +394,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 222 "target.tensors.cu"
+#line 221 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -436,7 +436,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 264 "target.tensors.cu"
+#line 263 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -448,7 +448,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 276 "target.tensors.cu"
+#line 275 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -456,7 +456,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 284 "target.tensors.cu"
+#line 283 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -479,27 +479,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 307 "target.tensors.cu"
+#line 306 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 311 "target.tensors.cu"
+#line 310 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 316 "target.tensors.cu"
+#line 315 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 320 "target.tensors.cu"
+#line 319 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 327 "target.tensors.cu"
+#line 326 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -518,12 +518,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 346 "target.tensors.cu"
+#line 345 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
-#line 351 "target.tensors.cu"
+#line 350 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -534,7 +534,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 362 "target.tensors.cu"
+#line 361 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -558,7 +558,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 386 "target.tensors.cu"
+#line 385 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -591,7 +591,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 419 "target.tensors.cu"
+#line 418 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -600,7 +600,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 428 "target.tensors.cu"
+#line 427 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -621,7 +621,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 449 "target.tensors.cu"
+#line 448 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -643,27 +643,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 471 "target.tensors.cu"
+#line 470 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 475 "target.tensors.cu"
+#line 474 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 480 "target.tensors.cu"
+#line 479 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 484 "target.tensors.cu"
+#line 483 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 491 "target.tensors.cu"
+#line 490 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -689,7 +689,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 517 "target.tensors.cu"
+#line 516 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -778,14 +778,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 606 "target.tensors.cu"
+#line 605 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 613 "target.tensors.cu"
+#line 612 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -809,7 +809,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 637 "target.tensors.cu"
+#line 636 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -832,25 +832,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 660 "target.tensors.cu"
+#line 659 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 664 "target.tensors.cu"
+#line 663 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 669 "target.tensors.cu"
+#line 668 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 673 "target.tensors.cu"
+#line 672 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 678 "target.tensors.cu"
+#line 677 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -1061,4 +1061,4 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   runTicks<Kernel>(p);
 } // megalith_run
 
-extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfTensors<Shared, Facts>();
+extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfUnit<Facts>();

@@ -28,6 +28,7 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
@@ -37,7 +38,8 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 3072; // bytes of shared memory for Control
+  static constexpr int controlBegin = 195584; // byte of shared memory at which Control stands
+  static constexpr int controlRoom = 2928; // bytes of it
 };
 
 //   state     flags     next
@@ -91,7 +93,7 @@ struct Verify {
 };
 } // namespace calls
 using Control = ControlState<Config, Request>;
-static_assert(sizeof(Control) <= Config::controlRoom);
+static_assert(sizeof(Control) <= Config::controlRoom, "the plan reserves this much");
 using Activation = ActivationOf<Control>;
 
 namespace stages {
@@ -101,7 +103,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 37 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 105 "speculative_lookup.control.cu"
+#line 107 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), up to its call.
@@ -111,7 +113,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 42 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 115 "speculative_lookup.control.cu"
+#line 117 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:45).
@@ -123,7 +125,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 49 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 127 "speculative_lookup.control.cu"
+#line 129 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), up to its call.
@@ -134,7 +136,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 54 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 138 "speculative_lookup.control.cu"
+#line 140 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), after its call.
@@ -142,7 +144,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 43 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 146 "speculative_lookup.control.cu"
+#line 148 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), after its call.
@@ -161,7 +163,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 56 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 165 "speculative_lookup.control.cu"
+#line 167 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:58).
@@ -185,7 +187,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 66 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 189 "speculative_lookup.control.cu"
+#line 191 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
@@ -235,7 +237,7 @@ __device__ void controlKeep() {
   keepControl(controlOfCta<Control>(), paramsOfCta());
 } // controlKeep
 
-extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Config>();
+extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Config>();
 
 #line 1 "target.tensors.cu"
 //===- tensor unit --------------------------------------------------------===//
@@ -260,21 +262,20 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
+  static constexpr int controlBegin = 195584; // byte of shared memory at which its state stands
   static constexpr int rowsPerPass = 128;
   static constexpr int vocab[] = {260};
   static constexpr int pages[] = {512};
   static constexpr int pageTokens[] = {128};
-  static constexpr int queries = 1; // calls have other reducers than argmax
+  static constexpr bool asksMore = true; // than the best token of each row of a chain
 };
 
-// Shared memory of a CTA.
+// Shared memory of a CTA. The control unit's state comes after it.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
-  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
   alignas(128) float scratch[12288]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  PassShared pass;
+  TreePass pass;
   RingShared sync;
   GridEdges grid;
   PassDraws<Facts::rowsPerPass> draws;
@@ -282,7 +283,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 198400, "the plan reserves this much");
+static_assert(sizeof(Shared) <= Facts::controlBegin, "the plan reserves this much");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // The KV pool of the model, and the shape of its attention.
@@ -292,10 +293,13 @@ struct Target {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
-  static constexpr long long sums = 545024;
+  static constexpr bool trees = true; // rows of a slot need not be a chain
+  static constexpr long long paths = 6400; // in the flagged words
+  static constexpr int pathPlaces = 64; // of rows of earlier calls of a run, at most
+  static constexpr long long sums = 579840;
   static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
   static constexpr int wideRound = 55, wideUnit = 22, wideParts = 40; // times of it, as planRanges counts them
-  static constexpr long long wideSums = 16344576;
+  static constexpr long long wideSums = 16379392;
 };
 } // namespace pools
 
@@ -335,7 +339,7 @@ struct WqWkWv {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
   static constexpr int partsEdge = 12;
-  static constexpr long long parts = 5071104, partsDone = 7168256;
+  static constexpr long long parts = 5105920, partsDone = 7203072;
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
@@ -346,7 +350,7 @@ struct Wo {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
   static constexpr int partsEdge = 13;
-  static constexpr long long parts = 7168512, partsDone = 8217088;
+  static constexpr long long parts = 7203328, partsDone = 8251904;
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
@@ -357,7 +361,7 @@ struct GateUp {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
   static constexpr int partsEdge = 14;
-  static constexpr long long parts = 8217344, partsDone = 13984512;
+  static constexpr long long parts = 8252160, partsDone = 14019328;
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
@@ -368,7 +372,7 @@ struct Down {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
   static constexpr int partsEdge = 15;
-  static constexpr long long parts = 13984768, partsDone = 15033344;
+  static constexpr long long parts = 14019584, partsDone = 15068160;
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
@@ -379,7 +383,7 @@ struct Head {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
   static constexpr int partsEdge = 16;
-  static constexpr long long parts = 15033600, partsDone = 16344320;
+  static constexpr long long parts = 15068416, partsDone = 16379136;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 } // namespace matrices
@@ -387,14 +391,14 @@ struct Head {
 // Edges that the resident loop waits at, and places in the flagged words: the logits' maxima, and
 // a counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10; };
-struct Flagged { static constexpr long long best = 4352, drawn = 274688; };
-using Kept = KeptLogits<unsigned short, 260>; // that queries read
+struct Flagged { static constexpr long long best = 39168, drawn = 309504; };
+using Kept = KeptLogits<unsigned short, 260, 260>; // that queries read
 struct Counters {
-  static constexpr long long wq_wk_wv_operand = 85550592;
-  static constexpr long long attention = 85944576;
-  static constexpr long long gate_up_operand = 86338560;
-  static constexpr long long gate_up = 86732544;
-  static constexpr long long head_operand = 89092608;
+  static constexpr long long wq_wk_wv_operand = 85585408;
+  static constexpr long long attention = 85979392;
+  static constexpr long long gate_up_operand = 86373376;
+  static constexpr long long gate_up = 86767360;
+  static constexpr long long head_operand = 89127424;
 };
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
@@ -410,11 +414,11 @@ struct FlaggedWords {
   }
 };
 struct Images : FlaggedWords {
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return FlaggedWords::image<256>(85551360, instance * 65536ll); }
-  __device__ __forceinline__ auto attention(int instance) const { return FlaggedWords::image<256>(85945344, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return FlaggedWords::image<256>(86339328, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return FlaggedWords::image<704>(86733312, instance * 393216ll); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(89092864, instance * 65536ll); }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return FlaggedWords::image<256>(85586176, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return FlaggedWords::image<256>(85980160, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return FlaggedWords::image<256>(86374144, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return FlaggedWords::image<704>(86768128, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(89127680, instance * 65536ll); }
 };
 
 namespace phases {
@@ -431,7 +435,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 195 "target.tensors.cu"
+#line 197 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -452,7 +456,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 216 "target.tensors.cu"
+#line 218 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -461,7 +465,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 225 "target.tensors.cu"
+#line 227 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -503,7 +507,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 267 "target.tensors.cu"
+#line 269 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -515,7 +519,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 279 "target.tensors.cu"
+#line 281 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -523,7 +527,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 287 "target.tensors.cu"
+#line 289 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -546,27 +550,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 310 "target.tensors.cu"
+#line 312 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 314 "target.tensors.cu"
+#line 316 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 319 "target.tensors.cu"
+#line 321 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 323 "target.tensors.cu"
+#line 325 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 330 "target.tensors.cu"
+#line 332 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -585,12 +589,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 349 "target.tensors.cu"
+#line 351 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
-#line 354 "target.tensors.cu"
+#line 356 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -601,7 +605,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 365 "target.tensors.cu"
+#line 367 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -625,7 +629,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 389 "target.tensors.cu"
+#line 391 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -658,7 +662,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 422 "target.tensors.cu"
+#line 424 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -667,7 +671,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 431 "target.tensors.cu"
+#line 433 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -688,7 +692,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 452 "target.tensors.cu"
+#line 454 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -710,27 +714,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 474 "target.tensors.cu"
+#line 476 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 478 "target.tensors.cu"
+#line 480 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 483 "target.tensors.cu"
+#line 485 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 487 "target.tensors.cu"
+#line 489 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 494 "target.tensors.cu"
+#line 496 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -756,7 +760,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 520 "target.tensors.cu"
+#line 522 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -845,14 +849,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 609 "target.tensors.cu"
+#line 611 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 616 "target.tensors.cu"
+#line 618 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -867,7 +871,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  const Kept kept{p.selection};
+  const Kept kept{{p.selection}};
   Best own[bestsOf(Rows)], ownDrawn[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
     assumeLocal(best), assumeLocal(drawn);
@@ -877,11 +881,11 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 641 "target.tensors.cu"
+#line 643 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
-      takeDraws(kept, shared.draws.rows[row], drawn[tile], row, c0, logit);
+      takeDraws(kept, shared.draws.rows[row], drawn[tile], c0, logit);
       storeLogits(p, pass.logitsOf[row], c0, logit, 260);
     }
   };
@@ -901,25 +905,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 665 "target.tensors.cu"
+#line 667 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 669 "target.tensors.cu"
+#line 671 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 674 "target.tensors.cu"
+#line 676 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 678 "target.tensors.cu"
+#line 680 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 683 "target.tensors.cu"
+#line 685 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -1137,4 +1141,4 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   runTicks<Kernel>(p);
 } // megalith_run
 
-extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfTensors<Shared, Facts>();
+extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfUnit<Facts>();

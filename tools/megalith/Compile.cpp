@@ -45,7 +45,7 @@ megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
                     {Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"},
                     {Emit::Cuda, "cuda", "the CUDA text of the kernel: all its units"},
                     {Emit::CudaControl, "cuda-control", "its control unit: the pipeline, which an edit of it compiles"},
-                    {Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which all their pipelines share"},
+                    {Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which their pipelines share"},
                     {Emit::CudaWide, "cuda-wide", "its wide unit, if it has one: the models in passes that run whole"},
                     {Emit::Ptx, "ptx", "NVRTC's PTX of all units"},
                     {Emit::Cubin, "cubin", "the linked cubin; resources go to stderr"},

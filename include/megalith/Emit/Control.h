@@ -12,6 +12,7 @@ namespace megalith::emit {
 /// How the text is written, and what it has to know of the plan.
 struct ControlOptions {
   bool lineDirectives = true; ///< `#line` back to the YAML
+  int64_t controlBegin = 0;   ///< byte of shared memory at which control's state stands
   bool wide = false;          ///< see plan::Plan
 };
 

@@ -213,7 +213,7 @@ struct AttentionSums {
 
 /// What a head does for reducers beside argmax (device/Reducers.cuh).
 struct Reducing {
-  bool any = false;           ///< calls have some; else the rest means nothing
+  bool any = false;           ///< the model's code answers them; else the rest means nothing
   int64_t numberBytes = 0;    ///< of a logit that is kept
   int64_t drawnOffset = 0;    ///< in the flagged words: what the CTAs draw
   int64_t selectionBytes = 0; ///< memory of kept logits and of sums over them
@@ -222,7 +222,7 @@ struct Reducing {
 /// Rows of logits that requests keep: `q: logits[n]`. They stand in front of those that a pass keeps.
 struct KeptRows {
   int64_t rows = 0;  ///< of all slots and fields
-  int64_t vocab = 0; ///< tokens of one
+  int64_t vocab = 0; ///< tokens of one, if there are any
   int64_t bytes = 0; ///< of all
 };
 
@@ -258,8 +258,7 @@ struct ModelPlan {
   AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
   int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
   bool draftsContinue = false; ///< drafts of a run of a stage stand one after the other
-  bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
-  int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
+  int64_t pathPlaces = 0;      ///< see plan::pathPlaces; 0: the models' code knows no paths
   std::vector<Result> results; ///< the first one is the logits
   WidePasses wide;
   int64_t bestOffset; ///< in the flagged words: maxima of all results, one after the other
@@ -290,9 +289,11 @@ struct Ring {
 
 /// A CTA's shared memory.
 struct SharedMemory {
-  int64_t controlBytes; ///< control's state
+  int64_t controlBytes; ///< control's state. It comes last: the models' code does not depend on it
   int64_t scratchBytes; ///< sums and operands of a product; attention
   int64_t bytes;        ///< all of it, the ring and control's state among it
+
+  int64_t controlBegin() const { return bytes - controlBytes; }
 };
 
 struct Plan {
@@ -304,22 +305,19 @@ struct Plan {
   int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   Ring ring;
   SharedMemory shared;
-  int64_t flaggedBytes;    ///< memory of flagged words and of counters
-  std::vector<Edge> edges; ///< edge 0 comes after the tick's plan
-  int passEdge;            ///< the end of a pass
-  /// Models whose rows of a slot need not be a chain.
-  int64_t trees() const {
-    return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
-  }
+  int64_t flaggedBytes;      ///< memory of flagged words and of counters
+  bool asksMore;             ///< see plan::asksMore
+  std::vector<Edge> edges;   ///< edge 0 comes after the tick's plan
+  int passEdge;              ///< the end of a pass
   int ctaThreads() const;    ///< threads of a CTA
   int64_t passBytes() const; ///< of the flagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models;
 
   KeptRows kept;
 
-  /// Whether passes of more than kMaxRows rows of some model do not run in pieces.
+  /// Whether passes of more than kMaxRows rows do not run in pieces: those of all models, or of none.
   bool wide() const {
-    return std::any_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
+    return std::all_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
   }
   /// Results of a model, at most.
   int64_t results() const {
@@ -328,7 +326,7 @@ struct Plan {
       most = std::max(most, model.results.size());
     return most;
   }
-  /// Whether calls of some model have reducers beside argmax.
+  /// Whether some model has an answer to more than the best token of each row.
   bool reduces() const {
     return std::any_of(models.begin(), models.end(), [](const ModelPlan &model) { return model.reducing.any; });
   }
@@ -355,6 +353,14 @@ struct StampNumber {
   int64_t first, ofLayer;
 };
 StampNumber stampOf(const Plan &plan, int number, const Phase &phase);
+
+/// Whether calls ask for more than the best token of each row of a chain: for a draw, say, or for rows that are a tree.
+/// The models' code is then that of all that may be asked, so that such pipelines share it. If not, it is shorter.
+bool asksMore(const ir::Module &module);
+
+/// Room for positions on a row's path that earlier passes of a run may have written: 64, or more where runs are longer,
+/// since the models' code depends on it.
+int64_t pathPlaces(const ir::Module &module, llvm::StringRef model);
 
 /// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
 int64_t controlRoom(const ir::Module &module);

@@ -6,7 +6,7 @@
 //   dropped   three records of the trace did not fit
 //   torn      the trace is not one
 //   symbol    the cubin has no such kernel
-//   units     its tensor unit has less room for control than its control unit
+//   units     its tensor unit finds control at another place than its control unit
 // Each request is admitted 1 ms and gets its token 2.5 ms after the begin of the run.
 // A run that wants records of its ticks gets two of 1 ms and 2 ms; the second is the
 // first that decodes. If it wants a trace, too, each of them has a record.
@@ -29,10 +29,10 @@ static bool fails(const char *how) {
 /// The facts of units that fit.
 __attribute__((constructor)) static void makeFacts() {
   char facts[120];
-  snprintf(facts, sizeof facts, "%d %zu 336 3008 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+  snprintf(facts, sizeof facts, "%d %zu 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
            abi::kAbiVersion, sizeof(abi::LaunchParams));
   setenv("FAKE_CUDA_FACTS", facts, 0);
-  snprintf(facts, sizeof facts, "%d %zu 336 1024 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+  snprintf(facts, sizeof facts, "%d %zu 189056 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
            abi::kAbiVersion, sizeof(abi::LaunchParams));
   if (fails("units"))
     setenv("FAKE_CUDA_TENSOR_FACTS", facts, 0);

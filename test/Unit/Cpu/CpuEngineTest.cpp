@@ -21,11 +21,11 @@ static bool first() { return (*host->current)->cta == 0 && (*host->current)->thr
 extern "C" {
 extern const int megalith_cpu_version;
 const int megalith_cpu_version = cpu::kHostVersion;
-struct Facts { int abi, paramsBytes, others[22]; };
+struct Facts { int abi, paramsBytes, others[21]; };
 extern const Facts megalith_control_facts, megalith_tensor_facts;
-const Facts megalith_control_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {1, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+const Facts megalith_control_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {1, 0, 0, 0, 0, 0, 0, 0, 1}};
 #ifdef MISFIT
-const Facts megalith_tensor_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {2, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+const Facts megalith_tensor_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {2, 0, 0, 0, 0, 0, 0, 0, 1}};
 #else
 const Facts megalith_tensor_facts = megalith_control_facts;
 #endif

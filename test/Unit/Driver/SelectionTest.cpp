@@ -63,7 +63,7 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
       best.take(pair.v[0], c);
       if (c + 1 < kVocab)
         best.take(pair.v[1], c + 1);
-      takeDraws(kept, shared.draws.rows[row], draw, row, c, pair);
+      takeDraws(kept, shared.draws.rows[row], draw, c, pair);
     }
     best.takeLanes();
     draw.takeLanes();
@@ -213,11 +213,12 @@ struct SelectionTest : testing::Test {
     for (int row = 0; row < rows; ++row) {
       for (int i = 0; i < queriesOfRow; ++i) {
         queries.push_back(someQuery(row, words));
-        draws[row].kept = 1 + row;
+        draws[row].kept = 2 * row + 1;
       }
       if (abi::RowQuery &query = queries.back(); random() % 2 && Reducer(query.reducer) == Reducer::Sample) {
         query.count = query.guessed = 1;
-        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose, 1, 1};
+        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose,
+                      2 * row + 1,       1};
       } else if (random() % 2) {
         abi::RowDraw &draw = draws[row];
         draw.temperature = pick({0.0f, 0.7f, 1.0f});

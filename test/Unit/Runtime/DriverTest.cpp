@@ -351,7 +351,7 @@ TEST_F(FakeDriver, weightsAreThereOnce) {
   replace("\"shape\": [2, 3]", "\"shape\": [64, 100]");
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
                             std::to_string(sizeof(megalith::abi::LaunchParams)) +
-                            " 336 3072 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   const auto load = [&](int batch, int batches, const std::string &more = "") {
     return child("batches", fake() + "FAKE_CUDA_FACTS='" + facts + "' FAKE_CUDA_PACK='" + std::to_string(layers) + " " +
                                 std::to_string(tensorBytes) + "' TEST_WEIGHTS=" + path + " TEST_MANIFEST='" + manifest +
@@ -400,14 +400,15 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   };
   const std::string params = std::to_string(sizeof(megalith::abi::LaunchParams)),
                     abi = std::to_string(megalith::abi::kAbiVersion),
-                    rest = " 336 3072 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
+                    rest = " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0",
                     good = abi + " " + params + rest;
   EXPECT_TRUE(contains(said(good, good), "loaded\n"));
   std::string other = good;
-  other.replace(other.find("3072"), 4, "1024");
-  EXPECT_TRUE(contains(said(other, good),
-                       "the units of the kernel do not fit: bytes of shared memory for control's state: 1024 in the "
-                       "control unit, 3072 in the tensor unit; compile both again [kernel-units]\n"));
+  other.replace(other.find("191104"), 6, "189056");
+  EXPECT_TRUE(
+      contains(said(other, good),
+               "the units of the kernel do not fit: first byte of control's state in shared memory: 189056 in the "
+               "control unit, 191104 in the tensor unit; compile both again [kernel-units]\n"));
   EXPECT_TRUE(contains(said(good + "1", good), "positions of a page: 1 in the control unit, 0 in the tensor unit"));
   const std::string old = "1 " + params + rest, wide = abi + " 8" + rest;
   EXPECT_TRUE(contains(said(old, old), "version of the binary interface: 1 in the kernel, " + abi + " in the runtime"));
@@ -421,7 +422,7 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
 TEST_F(FakeDriver, engineMovesWhatItMust) {
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
                             std::to_string(sizeof(megalith::abi::LaunchParams)) +
-                            " 336 3072 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Weights: a table of two entries of 32 bytes, and two pieces of 16 bytes.
@@ -434,7 +435,7 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
   EXPECT_TRUE(contains(
       output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
               "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 5, \"copies\": 11, \"bytes\": " +
-                  std::to_string(2 * 92 + weights + 16 + up) + ", \"memsets\": 13}"))
+                  std::to_string(2 * 88 + weights + 16 + up) + ", \"memsets\": 13}"))
       << output;
   EXPECT_TRUE(contains(
       output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
@@ -448,7 +449,7 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
 TEST_F(FakeDriver, controlModesAskForWhatTheySay) {
   using megalith::abi::LaunchParams, megalith::abi::Stats;
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " + std::to_string(sizeof(LaunchParams)) +
-                            " 336 3072 6536 24 4120 32 128 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
+                            " 191104 6536 24 4120 32 128 0 0 1 260 0 0 0 512 0 0 0 128 0 0 0";
   const auto run = [&](const std::string &control, int unfinished) {
     return child("control", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                 " TEST_CONTROL=" + control + " FAKE_CUDA_UNFINISHED=" + std::to_string(unfinished) +
