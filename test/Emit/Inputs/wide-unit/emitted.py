@@ -42,12 +42,12 @@ def spilled(log, function):
 
 
 def leaves_are_apart(ptx):
-    """Whether in megalith_wide_attend each leaf's two products end, and all sums are read, before a fence and the next leaf."""
+    """Whether in megalith_wide_attend each leaf's products end, and all sums are read, before a fence and the next leaf."""
     text = ptx[ptx.index(" megalith_wide_attend("):]
     events = {"wgmma.fence": "F", "wgmma.commit_group": "C", "wgmma.wait_group": "W", "add.rn.f32": "A"}
     found = re.findall(r"wgmma\.(?:fence|commit_group|wait_group)|mma_async\.sync\.aligned\.m64n\d+|add\.rn\.f32", text)
     line = "".join(events.get(event) or ("S" if event.endswith("n256") else "P") for event in found)
-    return re.search(r"(FPPCWA{16,}){8}", line) is not None
+    return re.search(r"(F[FP]*PCWA{16,}){8}", line) is not None
 
 
 def main():
