@@ -183,6 +183,7 @@ template <class W> __device__ __forceinline__ void signal(Range range) {
         block * kCountedRows < now.rows)
       addRelease(shared.pass.done + block, 1);
   });
+  __syncwarp(); // lanes may still read it
   if (laneId() == 0)
     shared.sync.told = expected;
   __syncwarp();
