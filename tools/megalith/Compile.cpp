@@ -127,6 +127,11 @@ bool CompileCommand::runProgram(Diagnostics &diags) {
   auto source = program->source();
   if (!got(source, diags))
     return false;
+  if (emit == Emit::CudaWide && !source->wide) {
+    diags.report(Diag::BadOption, {}, "--emit=cuda-wide",
+                 "the kernel has no passes that run whole; `--emit=plan` says why");
+    return false;
+  }
   if (emit == Emit::Plan)
     return write(acceptedLine(program->accepted()) + source->plan);
   return write(emit == Emit::Manifest      ? source->manifest
