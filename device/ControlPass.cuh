@@ -181,14 +181,15 @@ struct RowsOfPiece {
 };
 template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(const Control &c, int slot) {
   const int count = c.taken[slot];
-  if constexpr (Control::pieces)
-    if (c.isWide()) {
+  if constexpr (Control::pieces) {
+    if (c.isWide())
       return {};
-    } else if (c.unread > 0) {
+    if (c.unread > 0) {
       const int begin = c.firstUnread[slot] - c.from;
       return c.isUnread(slot) ? RowsOfPiece{max(0, -begin), max(0, min(count, c.to - c.firstUnread[slot])), begin}
                               : RowsOfPiece{0, c.from == c.to ? count : 0, c.rowBegin[slot]};
     }
+  }
   return {0, count, c.rowBegin[slot]};
 }
 

@@ -435,7 +435,7 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
   EXPECT_TRUE(contains(
       output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
               "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 5, \"copies\": 11, \"bytes\": " +
-                  std::to_string(2 * 88 + weights + 16 + up) + ", \"memsets\": 13}"))
+                  std::to_string(2 * 92 + weights + 16 + up) + ", \"memsets\": 13}"))
       << output;
   EXPECT_TRUE(contains(
       output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
