@@ -41,6 +41,7 @@ template <bool Value> struct Flag {
 /// 64i + 8g.. of the values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
 template <class A, int Rows, class C, class Own, class Query, class Out> struct TileAttention {
   using S = AttentionShape<A>;
+  using Cursor = RoundCursor<A, Rows == kOneRow>;
   static constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
   /// Leaves are added up beside the scores of the next round.
@@ -79,7 +80,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   float lateMost = nothing;
   bool fresh = true; ///< the unit's first round
   int nth = 0;       ///< of the units that come together
-  RoundCursor<A, Rows == kOneRow> at = RoundCursor < A, Rows == kOneRow > (pass, window);
+  Cursor at = Cursor(pass, window);
 
   // of the round
   bool onlyRound = false; ///< the unit's only one
@@ -235,7 +236,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
   }
   __device__ __forceinline__ void copyOwn() {
-    auto of = at;
+    Cursor of = at;
 #pragma unroll 1
     for (int unit = 0;;) { // other threads for each
       const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;

@@ -165,6 +165,8 @@ constexpr int kWideTurnBytes = 2 * kWideTurnPlaneBytes;
 constexpr int kWideAlignment = 1024, kWideWordsBytes = 384;
 constexpr int kWideBytes = kConsumerWarps * kWideTurnBytes + kWideStages * kWideStageBytes;
 static_assert(kConsumerWarps * kWideTurnBytes % kWideAlignment == 0);
+/// Heads that attention of such a pass takes.
+MEGALITH_SHAPE bool wideDims(long long dim) { return dim % 32 == 0 && (dim <= 128 || dim == 256); }
 /// Memory of a CTA for attention's parts of more than eight rounds: for a thread 16 bytes, and 16 of each eight dims,
 /// of each level. Of heads of more than 128 dims a thread has half of these.
 MEGALITH_SHAPE long long wideLevelBytes(long long dim) {

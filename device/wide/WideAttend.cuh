@@ -7,6 +7,7 @@
 // Where a value is infinite or NaN, rows of the same run that share the tile may get NaN in that dim, though they do
 // not see it. Rows of other runs never do.
 //
+//   W::scale             of scores
 //   W::attended(layer)   where the result goes: the image of heads * headDim columns
 //   W::parts()           AttendShape::partBytes of memory of this CTA
 //
@@ -379,8 +380,8 @@ template <class W, class A> struct Attending {
 };
 
 /// Warps 0 to 7: all units of this CTA in a layer.
-template <class W, class A> __device__ __forceinline__ void attend(int layer, float scale) {
-  Attending<W, A>{layer, scale}.run();
+template <class W, class A> __device__ __forceinline__ void attend(int layer) {
+  Attending<W, A>{layer, W::scale}.run();
 }
 
 } // namespace megalith::device::wide

@@ -28,8 +28,7 @@ template <class A> struct AttendShape {
       return A::softCap;
     return 0.0f;
   }();
-  static_assert(dim % 32 == 0 && (dim <= 128 || dim == 256) && A::pageTokens % 8 == 0 &&
-                    (!S::capped || (softCap >= 1.0f && softCap <= 0x1p64f)),
+  static_assert(wideDims(dim) && A::pageTokens % 8 == 0 && (!S::capped || (softCap >= 1.0f && softCap <= 0x1p64f)),
                 "passes of such a model run in pieces");
   static constexpr bool halves = dim > 128; ///< a warpgroup has half of the dims of all pairs of the tile
 

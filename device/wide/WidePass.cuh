@@ -16,17 +16,16 @@
 
 namespace megalith::device::wide {
 
-enum class PartKind { Rows, Products, Attention };
 /// Steps [first, end) of a layer.
 struct Part {
-  PartKind kind;
+  Work work;
   int first, end;
 };
 
 /// Roles that no consumer has.
 enum Role : int { kFirstWeights, kSecondWeights, kRows, kSignal, kRoles };
 
-/// Calls fn(kind, range) for each part of each layer.
+/// Calls fn(work, range) for each part of each layer.
 template <class M, class Fn> __device__ __forceinline__ void eachPart(Fn fn) {
   constexpr int count = sizeof(M::parts) / sizeof(M::parts[0]);
 #pragma unroll 1
@@ -35,7 +34,7 @@ template <class M, class Fn> __device__ __forceinline__ void eachPart(Fn fn) {
     for (int i = 0; i < count; ++i) {
       const int end = layer + 1 < M::layers ? M::parts[i].end : min(M::parts[i].end, M::stepsOfLast);
       if (M::parts[i].first < end)
-        fn(M::parts[i].kind, Range{layer, layer, M::parts[i].first, end});
+        fn(M::parts[i].work, Range{layer, layer, M::parts[i].first, end});
     }
 }
 
@@ -52,12 +51,12 @@ __device__ __forceinline__ void clear(u32 *done, int count) {
 
 /// The consumers. False when the kernel stops.
 template <class M> __device__ __forceinline__ bool consume(Pass &pass, const GridEdges &grid) {
-  eachPart<M>([&](PartKind kind, Range range) {
+  eachPart<M>([&](Work work, Range range) {
     if (threadIdx.x == 0)
       pass.now = range;
-    if (kind == PartKind::Rows)
+    if (work == Work::OnRows)
       M::workOnRows();
-    else if (kind == PartKind::Products)
+    else if (work == Work::Product)
       M::multiply();
     else
       M::attend(range.layer);
@@ -67,15 +66,15 @@ template <class M> __device__ __forceinline__ bool consume(Pass &pass, const Gri
 
 /// Another role.
 template <class M> __device__ __forceinline__ void bring(int role) {
-  eachPart<M>([&](PartKind kind, Range range) {
-    if (kind == PartKind::Attention) {
+  eachPart<M>([&](Work work, Range range) {
+    if (work == Work::Attention) {
       if (role <= kSecondWeights)
         M::bringKeys(range.layer, role);
       else if (role == kRows)
         M::bringQueries(range.layer);
     } else if (role == kSignal) {
       M::signal(range);
-    } else if (kind == PartKind::Products) {
+    } else if (work == Work::Product) {
       if (role == kRows)
         M::bringRows(range);
       else

@@ -132,7 +132,8 @@ struct Binary {
   std::vector<Resources> kernels;
   double milliseconds = 0;
   bool cacheHit = false;
-  /// "compiled", "control unit compiled", "tensor unit compiled", "linked", "taken from the kernel cache"
+  /// "compiled", "control unit compiled", "tensor unit compiled", "wide unit compiled", "linked", "taken from the
+  /// kernel cache"
   std::string how;
   Messages messages; ///< warnings
 };
@@ -281,7 +282,7 @@ MEGALITH_API std::string profileOfArch(std::string_view arch);
 enum class Device {
   Auto,      ///< a GPU if there is one, else the reference executor
   Cuda,      ///< a GPU: NVRTC compiles what the kernel cache lacks, and the driver links
-  Cpu,       ///< the CPU executor: the host's compiler compiles what the cache lacks of the same two units
+  Cpu,       ///< the CPU executor: the host's compiler compiles what the cache lacks of the same units
   Reference, ///< the reference executor: interprets the IR, has no kernel
 };
 

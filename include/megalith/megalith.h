@@ -110,7 +110,7 @@ MEGALITH_EXPORT void megalith_program_free(megalith_program *program);
 MEGALITH_EXPORT const char *megalith_program_name(megalith_program *program);
 MEGALITH_EXPORT int64_t megalith_program_vocabulary(const megalith_program *program);
 
-/** What is made of it for its profile (h200 without one). `cuda` has both units of the kernel, one after the other. */
+/** What is made of it for its profile (h200 without one). `cuda` has all units of the kernel, one after the other. */
 typedef struct megalith_source {
   const char *cuda, *manifest, *plan;
 } megalith_source;

@@ -140,7 +140,7 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
     w.line("static constexpr int firstEvent = {}, lastEvent = {};", first,
            first + plan::stampEvents(planned).size() - 1);
   }
-  if (planned.wide.refused.empty()) {
+  if (plan.wide()) {
     const std::string wide = "::" + names.outside("Wide");
     emitMember(
         w, "void beginWide()",
@@ -213,7 +213,7 @@ static void emitKernel(CodeWriter &w, const plan::Plan &plan, const std::vector<
   w.line("static constexpr bool many = {}, words = {}, stamps = {}, queries = {};", plan.rowsAtOnce > shape::kTileRows,
          plan.knobs.words, plan.knobs.stamps != 0, plan.reduces());
   if (plan.wide())
-    w.line("static constexpr bool wide = true; // passes of some model run whole");
+    w.line("static constexpr bool wide = true; // passes run whole");
   w.line("static constexpr int passEdge = {};", plan.passEdge);
   emitMember(w, "Shared &shared()", "return sharedOfCta();");
   if (plan.wide())
@@ -254,7 +254,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("runTicks<Kernel>(p);");
 }
 
-/// What the host compares of the two units.
+/// What the host compares of the control and the tensor unit.
 static void emitFacts(CodeWriter &w, const char *unit, const char *facts) {
   w.line();
   w.line("extern \"C\" __device__ const UnitFacts megalith_{}_facts = {};", unit, facts);
@@ -296,8 +296,8 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   w.setFileName(fileName);
   emitTensorHeader(w, module, plan);
   emitShared(w, module, plan);
-  for (const Names &of : names)
-    if (plan.models[of.number].wide.refused.empty())
+  if (plan.wide())
+    for (const Names &of : names)
       emitWideDeclarations(w, of);
   if (names.size() > 1) {
     w.comment(
@@ -313,7 +313,7 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
     w.line();
     w.comment("The order in which each CTA's weights arrive, the same in every pass.");
     emitProducer(w, plan, of);
-    if (plan.models[of.number].wide.refused.empty())
+    if (plan.wide())
       emitWideParts(w, plan, of);
     emitModel(w, module, plan, of);
   }
@@ -347,11 +347,10 @@ static std::optional<Unit> emitWideUnit(const ir::Module &module, const plan::Pl
     const auto space = w.space("wideUnit");
     emitShared(w, module, plan);
   }
-  for (size_t i = 0; i < plan.models.size(); ++i)
-    if (plan.models[i].wide.refused.empty()) {
-      w.line();
-      emitWideModelUnit(w, module, plan, Names(*module.find(Op::Model, plan.models[i].name), plan, i), files, options);
-    }
+  for (size_t i = 0; i < plan.models.size(); ++i) {
+    w.line();
+    emitWideModelUnit(w, module, plan, Names(*module.find(Op::Model, plan.models[i].name), plan, i), files, options);
+  }
   return Unit{fileName, w.text()};
 }
 

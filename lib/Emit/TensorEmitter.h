@@ -103,7 +103,6 @@ private:
   // --- groups ---------------------------------------------------------------
 
   static ir::Value scalarAfter(const Group &group, const Slice &slice, ir::Value result);
-  /// Where the rows of logits stand that a pass keeps.
   static bool isReduction(ir::Op op) { return op == ir::Op::ReduceSum || op == ir::Op::ReduceMax; }
 
   /// Weights that a group reads beside its products.
@@ -178,6 +177,10 @@ private:
     std::vector<std::vector<Early>> ofRange;
     size_t words = 0, values = 0; ///< of a range, at most
   };
+  /// The operations that make those of them that stand in no buffer.
+  static Slice opsOf(const Group &group, llvm::ArrayRef<Early> early);
+  void emitEndValue(const Group &group, const plan::PairRange &r, const Sink &sink, llvm::ArrayRef<Early> early,
+                    const Early *beside);
   EarlyLoads emitEarly(const Group &group, const plan::Phase &phase, const plan::Matrix &m);
   void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m, const EarlyLoads &early);
   /// The argmax over the logits, and the rows of logits when they are wanted.

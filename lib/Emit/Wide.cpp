@@ -77,73 +77,25 @@ std::string TensorEmitter::endName(const plan::Phase &phase, const plan::PairRan
   return typeName(names.phases.at(&phase)) + typeName(r.weight) + (r.second.empty() ? "" : typeName(r.second));
 }
 
-void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, const std::string &name) {
-  Group group(module, planned, names, phase.op->region());
-  const std::vector<Sink> mine = sinksOf(group, sinks(group, *phase.op), r);
-  const std::vector<Early> found = earlyOf(group, mine, r);
-  const bool dual = r.pairing == plan::Pairing::Dual, half = r.pairing == plan::Pairing::Half;
-  const Early *beside = nullptr; // what stands in another buffer; that of a second one is loaded early
-  std::vector<Early> early;
-  for (const Early &e : found)
-    if (e.words && !beside)
-      beside = &e;
-    else
-      early.push_back(e);
-  Slice earlyOps;
-  const auto isInBuffer = [](const Early &e) { return e.words; };
+TensorEmitter::Slice TensorEmitter::opsOf(const Group &group, llvm::ArrayRef<Early> early) {
+  Slice ops;
   for (const Early &e : early)
-    if (!isInBuffer(e))
-      earlyOps.push_back(group.def(e.value));
-  const bool turns =
-      llvm::any_of(earlyOps, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
-  const auto isPool = [](const Sink &sink) { return sink.store == "keys" || sink.store == "values"; };
-  const bool places = llvm::any_of(mine, isPool);
+    if (!e.words)
+      ops.push_back(group.def(e.value));
+  return ops;
+}
+
+/// Whether some value depends on a row's position.
+static bool turnsRows(llvm::ArrayRef<const Operation *> ops) {
+  return llvm::any_of(ops, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
+}
+
+/// What the epilogue of a range loads early, and what it makes of two sums.
+void TensorEmitter::emitEndValue(const Group &group, const plan::PairRange &r, const Sink &sink,
+                                 llvm::ArrayRef<Early> early, const Early *beside) {
+  const bool dual = r.pairing == plan::Pairing::Dual;
   const std::string type = fmt::format("Beside<0, {}>", early.size());
-  w.line();
-  w.comment(fmt::format("{}{}{}: what becomes of its sums.", r.weight, r.second.empty() ? "" : " with " + r.second,
-                        place(phase.op->loc)));
-  auto s = w.record("struct " + name);
-  w.line("static constexpr auto pairs = wide::Pairs::{};", dual ? "One" : half ? "Halves" : "Adjacent");
-  w.line("static constexpr bool residual = {};", beside != nullptr);
-  w.line("int layer;");
-  if (turns || places)
-    w.line("wide::TileRows<Cta> rows;");
-  for (auto [i, sink] : llvm::enumerate(mine))
-    if (isPool(sink))
-      w.line("wide::KvOfTile<{}> {};", names.kv(), sink.store);
-    else
-      w.line("wide::Image<{}> to{};", r.columns, i ? std::to_string(i) : "");
-  if (beside)
-    w.line("wide::Image<{}> from;", r.columns);
-  if (llvm::any_of(early, isInBuffer))
-    w.line("wide::Image<{}> second;", r.columns);
-  {
-    auto begin =
-        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", turns ? "words" : ""));
-    w.line("const abi::LaunchParams &p = Cta::params();");
-    if (beside || !llvm::all_of(mine, isPool))
-      w.line("const Buffers b{p.flagged};");
-    if (turns)
-      w.line("rows.begin(firstRow, words);");
-    else if (places)
-      w.line("rows.firstRow = firstRow;");
-    for (auto [i, sink] : llvm::enumerate(mine))
-      if (isPool(sink))
-        w.line("{0}.cache = wide::layerOf<{1}>({2}.{3}, {4});", sink.store, names.kv(), names.params(),
-               sink.store == "keys" ? "kCache" : "vCache", inLayers ? "layer" : "0");
-      else
-        w.line("to{} = {}.tile(firstRow);", i ? std::to_string(i) : "", sink.store);
-    if (beside)
-      w.line("from = {}.tile(firstRow);", placeExpr(planned.placeOf.at(beside->value.id)));
-    for (const Early &e : early)
-      if (isInBuffer(e))
-        w.line("second = {}.tile(firstRow);", placeExpr(planned.placeOf.at(e.value.id)));
-  }
-  {
-    auto columns = w.scope("__device__ __forceinline__ wide::Columns columns(int pair) const");
-    emitPairColumns(w, r, r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair");
-    w.line("return {{c0, {}}};", dual ? "c0" : "c1");
-  }
+  const Slice earlyOps = opsOf(group, early);
   {
     auto load = w.scope(early.empty()
                             ? "__device__ __forceinline__ Nothing early(int, int, int) const"
@@ -154,13 +106,13 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
       if (!earlyOps.empty())
         w.line("const abi::LaunchParams &p = Cta::params();");
       declareWeights(earlyOps);
-      if (turns) {
+      if (turnsRows(earlyOps)) {
         declareRopes(earlyOps);
         w.line("const int position = rows.position(row);");
       }
       w.line("{} beside = {{}};", type);
       for (auto [i, e] : llvm::enumerate(early)) {
-        if (isInBuffer(e)) {
+        if (e.words) {
           w.line("beside.values[{}] = wide::pairOf(second.load(row, c0), c0);", i);
           continue;
         }
@@ -187,11 +139,74 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
                                  : fmt::format("beside.values[{}]", i));
     if (beside)
       vectors.bind(beside->value, "old");
-    const std::string result = vectors.eval(mine[0].value);
-    at(mine[0].loc);
+    const std::string result = vectors.eval(sink.value);
+    at(sink.loc);
     w.line("return {};", result);
     ours();
   }
+}
+
+void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, const std::string &name) {
+  Group group(module, planned, names, phase.op->region());
+  const std::vector<Sink> mine = sinksOf(group, sinks(group, *phase.op), r);
+  const std::vector<Early> found = earlyOf(group, mine, r);
+  const bool dual = r.pairing == plan::Pairing::Dual, half = r.pairing == plan::Pairing::Half;
+  const Early *beside = nullptr; // what stands in another buffer; that of a second one is loaded early
+  std::vector<Early> early;
+  for (const Early &e : found)
+    if (e.words && !beside)
+      beside = &e;
+    else
+      early.push_back(e);
+  const bool turns = turnsRows(opsOf(group, early));
+  const auto isPool = [](const Sink &sink) { return sink.store == "keys" || sink.store == "values"; };
+  const bool places = llvm::any_of(mine, isPool);
+  w.line();
+  w.comment(fmt::format("{}{}{}: what becomes of its sums.", r.weight, r.second.empty() ? "" : " with " + r.second,
+                        place(phase.op->loc)));
+  auto s = w.record("struct " + name);
+  w.line("static constexpr auto pairs = wide::Pairs::{};", dual ? "One" : half ? "Halves" : "Adjacent");
+  w.line("static constexpr bool residual = {};", beside != nullptr);
+  w.line("int layer;");
+  if (turns || places)
+    w.line("wide::TileRows<Cta> rows;");
+  for (auto [i, sink] : llvm::enumerate(mine))
+    if (isPool(sink))
+      w.line("wide::KvOfTile<{}> {};", names.kv(), sink.store);
+    else
+      w.line("wide::Image<{}> to{};", r.columns, i ? std::to_string(i) : "");
+  if (beside)
+    w.line("wide::Image<{}> from;", r.columns);
+  if (llvm::any_of(early, [](const Early &e) { return e.words; }))
+    w.line("wide::Image<{}> second;", r.columns);
+  {
+    auto begin =
+        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", turns ? "words" : ""));
+    w.line("const abi::LaunchParams &p = Cta::params();");
+    if (beside || !llvm::all_of(mine, isPool))
+      w.line("const Buffers b{p.flagged};");
+    if (turns)
+      w.line("rows.begin(firstRow, words);");
+    else if (places)
+      w.line("rows.firstRow = firstRow;");
+    for (auto [i, sink] : llvm::enumerate(mine))
+      if (isPool(sink))
+        w.line("{0}.cache = wide::layerOf<{1}>({2}.{3}, {4});", sink.store, names.kv(), names.params(),
+               sink.store == "keys" ? "kCache" : "vCache", inLayers ? "layer" : "0");
+      else
+        w.line("to{} = {}.tile(firstRow);", i ? std::to_string(i) : "", sink.store);
+    if (beside)
+      w.line("from = {}.tile(firstRow);", placeExpr(planned.placeOf.at(beside->value.id)));
+    for (const Early &e : early)
+      if (e.words)
+        w.line("second = {}.tile(firstRow);", placeExpr(planned.placeOf.at(e.value.id)));
+  }
+  {
+    auto columns = w.scope("__device__ __forceinline__ wide::Columns columns(int pair) const");
+    emitPairColumns(w, r, r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair");
+    w.line("return {{c0, {}}};", dual ? "c0" : "c1");
+  }
+  emitEndValue(group, r, mine[0], early, beside);
   if (beside)
     w.line("__device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }");
   auto store = w.scope("__device__ __forceinline__ void store(int row, int col, Words4 words) const");
@@ -247,6 +262,7 @@ void TensorEmitter::emitWideModel(llvm::ArrayRef<plan::Place> operands) {
   }
   const plan::Phase &attention =
       *llvm::find_if(body().repeated, [](const plan::Phase &phase) { return phase.kind == plan::Phase::Attention; });
+  w.line("static constexpr float scale = {};", floatLiteral(attention.op->get<ir::attr::scale>()));
   w.line("__device__ __forceinline__ static const abi::ModelParams &model() {{ return Cta::params().models[{}]; }}",
          names.number);
   w.line("__device__ __forceinline__ static int runs() { return pass().runs; }");
@@ -334,22 +350,22 @@ void emitWideParts(CodeWriter &w, const plan::Plan &plan, const Names &names) {
   auto s = w.record("struct Wide");
   std::vector<std::string> parts;
   const auto kindOf = [](const plan::Phase &phase) {
-    return phase.kind == plan::Phase::Attention ? "Attention" : isRowWork(phase) ? "Rows" : "Products";
+    return phase.kind == plan::Phase::Attention ? "Attention" : isRowWork(phase) ? "OnRows" : "Product";
   };
   if (begin)
-    parts.push_back("{wide::PartKind::Rows, 0, 1}");
+    parts.push_back("{wide::Work::OnRows, 0, 1}");
   for (size_t i = 0; i < body.repeated.size();) {
     const size_t first = i;
     const llvm::StringRef kind = kindOf(body.repeated[i]);
     while (i < body.repeated.size() && kindOf(body.repeated[i]) == kind)
       ++i;
-    parts.push_back(fmt::format("{{wide::PartKind::{}, {}, {}}}", kind, first + begin, i + begin));
+    parts.push_back(fmt::format("{{wide::Work::{}, {}, {}}}", kind, first + begin, i + begin));
   }
   w.line("static constexpr int layers = {}, stepsOfLast = {};", body.repeatCount, planned.wide.stepsOfLast + begin);
   w.line("static constexpr wide::Part parts[] = {{{}}};", fmt::join(parts, ", "));
   const auto role = [&](const char *name, const char *parameters, const char *arguments, const char *function) {
     w.line("__device__ __forceinline__ static void {}({}) {{ {}({}); }}", name, parameters,
-           wideFunction(names, function), llvm::StringRef(arguments).split(", SCALE").first);
+           wideFunction(names, function), arguments);
   };
 #define WIDE_ROLE(Name, Function, Parameters, Arguments, Attends) role(#Name, Parameters, Arguments, Function);
 #include "WideRoles.def"
@@ -372,14 +388,10 @@ void emitWideModelUnit(CodeWriter &w, const ir::Module &module, const plan::Plan
   }
   w.line();
   w.comment("The roles.");
-  const plan::Phase &attention = *llvm::find_if(
-      planned.segments[0].repeated, [](const plan::Phase &phase) { return phase.kind == plan::Phase::Attention; });
-  const std::string scale = floatLiteral(attention.op->get<ir::attr::scale>());
-  const auto arguments = [&](llvm::StringRef of) { return of == "layer, SCALE" ? "layer, " + scale : of.str(); };
   const std::string model = "wideUnit::" + names.outside("Wide"), pool = "wideUnit::" + names.outside(names.kv());
 #define WIDE_ROLE(Name, Function, Parameters, Arguments, Attends)                                                      \
   w.line("extern \"C\" __device__ void {}({}) {{ wide::{}<{}{}>({}); }}", wideFunction(names, Function), Parameters,   \
-         #Name, model, Attends ? ", " + pool : "", arguments(Arguments));
+         #Name, model, Attends ? ", " + pool : "", Arguments);
 #include "WideRoles.def"
 }
 

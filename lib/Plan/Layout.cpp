@@ -40,9 +40,7 @@ public:
     if (!planScratch(ofOneRow, ofAllRows))
       return;
     if (plan.wide() && !planWide()) {
-      for (ModelPlan &planned : plan.models)
-        if (planned.wide.refused.empty())
-          planned.wide.refused = "shared memory has no room for them";
+      refuseWide("shared memory has no room for them");
       if (!planScratch(ofOneRow, ofAllRows))
         return;
     }
@@ -151,7 +149,9 @@ private:
         b.imageBytes = imageBytes(b.columns);
         plan.flaggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
-    if (planned.wide.refused.empty()) {
+    if (plan.wide()) {
+      planned.wide.edge = plan.edges.size();
+      plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
       planned.wide.doneOffset = roundUp(plan.flaggedBytes, 256);
       plan.flaggedBytes =
           planned.wide.doneOffset + roundUp(ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256);
@@ -273,20 +273,18 @@ private:
   }
   /// Whether the models have such passes: all of them, or none.
   void chooseWide() {
-    for (auto [planned, model] : llvm::zip(plan.models, models))
-      if (plan.rowsPerPass > kMaxRows)
+    if (plan.rowsPerPass > kMaxRows)
+      for (auto [planned, model] : llvm::zip(plan.models, models))
         planWidePasses(plan, planned, module, *model);
     const auto refused =
         llvm::find_if(plan.models, [](const ModelPlan &planned) { return !planned.wide.refused.empty(); });
+    if (refused != plan.models.end())
+      refuseWide(fmt::format("those of `{}` do", refused->name));
+  }
+  void refuseWide(const std::string &why) {
     for (ModelPlan &planned : plan.models)
-      if (!planned.wide.refused.empty()) {
-        continue;
-      } else if (refused != plan.models.end()) {
-        planned.wide.refused = fmt::format("those of `{}` do", refused->name);
-      } else {
-        planned.wide.edge = plan.edges.size();
-        plan.edges.push_back({"rows of a whole pass", {}, Edge::Count});
-      }
+      if (planned.wide.refused.empty())
+        planned.wide.refused = why;
   }
 
   /// So many copies are under way as the memory brings in the time that a copy takes (Little's law). Fewer bring less,

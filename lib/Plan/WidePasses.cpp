@@ -91,8 +91,8 @@ private:
           return why;
     if (phase.kind == Phase::Attention) {
       const int64_t dim = phase.op->get<attr::dim>();
-      return !inLayers                               ? "attention outside the layers"
-             : dim % 32 || (dim > 128 && dim != 256) ? fmt::format("heads of {} dims", dim)
+      return !inLayers        ? "attention outside the layers"
+             : !wideDims(dim) ? fmt::format("heads of {} dims", dim)
              : phase.op->get<attr::cap>() != 0 &&
                      (phase.op->get<attr::cap>() < 1 || phase.op->get<attr::cap>() > 0x1p64)
                  ? "its soft cap is not in 1 to 2^64"

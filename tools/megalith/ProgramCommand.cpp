@@ -119,7 +119,7 @@ void ProgramCommand::addEdits(std::vector<std::string> &cuFiles) {
   add("print-after-all", flag(compile.printAfterAll), "Print the IR after each pass, to stderr");
   add("time-passes", flag(compile.timePasses), "Print the time of each pass, to stderr");
   add("cu", inputFile(texts(cuFiles, "file")),
-      "Compile the units that this edited file holds, one or both, in place of the emitted ones");
+      "Compile the units that this edited file holds, one or several, in place of the emitted ones");
 }
 
 void ProgramCommand::addLoop(Control &control, int64_t &ticksPerLaunch) {

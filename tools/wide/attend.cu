@@ -11,6 +11,7 @@ using namespace megalith::device;
 __constant__ wide::Step kSteps[] = {wide::attentionStep(wide::AttendShape<Pool>::tilesOfRow)};
 
 struct Wide {
+  static constexpr float scale = SCALE;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
@@ -33,11 +34,11 @@ struct Wide {
 
 #if MEGALITH_TEST_INLINED // no registers of a caller are saved: what ptxas spills then is a spill
 extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined(int layer) {
-  wide::attend<Wide, Pool>(layer, SCALE);
+  wide::attend<Wide, Pool>(layer);
 }
 #else
 extern "C" {
-__device__ void megalith_wide_attend(int layer) { wide::attend<Wide, Pool>(layer, SCALE); }
+__device__ void megalith_wide_attend(int layer) { wide::attend<Wide, Pool>(layer); }
 __device__ void megalith_wide_keys(int layer, int part) { wide::bringKeys<Wide, Pool>(layer, part); }
 __device__ void megalith_wide_queries(int layer) { wide::bringQueries<Wide, Pool>(layer); }
 }

@@ -104,10 +104,10 @@ struct Source {
 };
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags);
 
-/// Both units as one text: as a person reads them, and as the whole kernel is compiled.
+/// All units as one text: as a person reads them, and as the whole kernel is compiled.
 std::string wholeText(const emit::Units &units);
 
-/// Puts the units that an edited file holds, one or both, in place of those in `units`, and its path in place of
+/// Puts the units that an edited file holds, one or several, in place of those in `units`, and its path in place of
 /// their names, so that errors of compilers come back at its lines. One that is still the emitted one changes nothing.
 /// False after `cannot-read-file` or `no-unit`.
 bool readEditedSource(const std::string &path, const emit::Units &emitted, emit::Units &units, Diagnostics &diags);

@@ -39,7 +39,7 @@ struct Params {
   Run run[kMostRuns];
 };
 
-const char *const attendKernel = R"(#include "megalith/Abi.h"
+const std::string attendKernel = std::string(R"(#include "megalith/Abi.h"
 #include "megalith/Contract/Row.h"
 #include "megalith/WideAttend.cuh"
 namespace abi = megalith::abi;
@@ -69,36 +69,14 @@ struct Params {
   int rows, runs;
   PassRun run[40];
 };
-struct Shared {
-  Params params;
-  abi::ModelParams model;
-  wide::Sync sync;
-  wide::Pass pass;
-  wide::AttendUnit units[2];
-  alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
-  alignas(1024) char stages[wide::kStages * wide::kStageBytes];
-};
-__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+)") + sharedOfTest + addEnd + R"(
 __constant__ wide::Step kSteps[] = {
     wide::rowStep(0),
     wide::attentionStep(wide::AttendShape<Pool>::tilesOfRow),
     wide::productStep<Down>(true, 0, 0),
 };
-struct Nothing2 {};
-struct DownEnd {
-  static constexpr auto pairs = wide::Pairs::Adjacent;
-  static constexpr bool residual = true;
-  wide::Image<256> to;
-  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
-  __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
-  __device__ Nothing2 early(int, int, int) const { return {}; }
-  __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
-    return add(old, Floats<2>{{y0, y1}});
-  }
-  __device__ Words4 load(int row, int col) const { return to.load(row, col); }
-  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
-};
 struct Wide {
+  static constexpr float scale = SCALE;
   __device__ static Shared &shared() { return sharedOfCta(); }
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
@@ -146,7 +124,7 @@ struct Wide {
   }
   template <class Fn> __device__ static void end(int, int, int pair, Fn fn) {
     if (pair < 128)
-      fn(DownEnd{{sharedOfCta().params.x}});
+      fn(AddEnd<256>{{sharedOfCta().params.x}});
   }
 };
 extern "C" __global__ void run(const Params *params) {
@@ -174,7 +152,7 @@ extern "C" __global__ void run(const Params *params) {
       if (threadIdx.x == 0)
         shared.pass.now = {layer, layer, 0, 1};
       wide::workOnRows<Wide>();
-      wide::attend<Wide, Pool>(layer, SCALE);
+      wide::attend<Wide, Pool>(layer);
       if (threadIdx.x == 0)
         shared.pass.now = product;
       wide::multiply<Wide>();

@@ -26,7 +26,7 @@ struct Params {
   int rows;
 };
 
-const char *const wideKernel = R"(#include "megalith/Abi.h"
+const std::string wideKernel = std::string(R"(#include "megalith/Abi.h"
 #include "megalith/Contract/Row.h"
 #include "megalith/Rows.cuh"
 #include "megalith/WideRoles.cuh"
@@ -48,21 +48,12 @@ struct Params {
   unsigned *done;
   int rows;
 };
-struct Shared {
-  Params params;
-  wide::Sync sync;
-  wide::Pass pass;
-  wide::AttendUnit units[2];
-  alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
-  alignas(1024) char stages[wide::kStages * wide::kStageBytes];
-};
-__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+)") + sharedOfTest + addEnd + R"(
 __constant__ wide::Step kSteps[] = {
     wide::rowStep(0),
     wide::productStep<matrices::Up>(true, 0, 0),
     wide::productStep<matrices::Down>(true, 1, 1),
 };
-struct Nothing2 {};
 struct UpEnd {
   static constexpr auto pairs = wide::Pairs::One;
   static constexpr bool residual = false;
@@ -71,19 +62,6 @@ struct UpEnd {
   __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<1> value(int, int, float y0, float y1, Floats<2>, Nothing2) const { return {{y0 - y1}}; }
-  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
-};
-struct DownEnd {
-  static constexpr auto pairs = wide::Pairs::Adjacent;
-  static constexpr bool residual = true;
-  wide::Image<512> to;
-  __device__ void begin(int firstRow, int *words) { to = to.from(firstRow); }
-  __device__ wide::Columns columns(int pair) const { return {2 * pair, 2 * pair + 1}; }
-  __device__ Nothing2 early(int, int, int) const { return {}; }
-  __device__ Floats<2> value(int, int, float y0, float y1, Floats<2> old, Nothing2) const {
-    return add(old, Floats<2>{{y0, y1}});
-  }
-  __device__ Words4 load(int row, int col) const { return to.load(row, col); }
   __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
 };
 struct Wide {
@@ -111,7 +89,7 @@ struct Wide {
     if (number == 0 && pair < H)
       fn(UpEnd{{p.h}});
     else if (number == 1 && pair < 256)
-      fn(DownEnd{{p.x}});
+      fn(AddEnd<512>{{p.x}});
   }
 };
 extern "C" __global__ void run(const Params p) {
