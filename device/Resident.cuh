@@ -147,51 +147,61 @@ template <class K> __device__ __forceinline__ void bringWindows() {
   }
 }
 
-/// A warp beside the consumers, in a kernel with wide passes. `between`: what it does until the next one. All lanes.
-template <class K, class Between> __device__ __forceinline__ void takePart(int role, Between between) {
+/// All warps of a CTA begin a pass that runs whole, or end it; or the kernel leaves, which is as a beginning. `Lanes`
+/// of a warp: where others have returned, a barrier of threads would wait for them.
+template <class K, int Lanes = 32> __device__ __forceinline__ void meet(bool ends) {
+  u64 *const bar = &K::shared().sync.wholePass;
+  if constexpr (Lanes > 1)
+    __syncwarp();
+  if (laneId() == 0)
+    barrierArrive(bar);
+  barrierAwait(bar, ends);
+  if constexpr (Lanes > 1)
+    __syncwarp();
+}
+
+/// A warp beside the consumers, or `Lanes` of its lanes, in a kernel with wide passes. `between`: what it does until
+/// the next one.
+template <class K, int Lanes, class Between> __device__ __forceinline__ void takePart(int role, Between between) {
   auto &shared = K::shared();
   for (;;) {
     between();
-    __syncwarp();
-    __syncthreads(); // the ring and scratch are free, or the kernel leaves
+    meet<K, Lanes>(false); // the ring and scratch are free, or the kernel leaves
     if (loadFlag(&shared.sync.leave))
       return;
     withModel<K>((int)shared.sync.model, [&](auto model) {
       decltype(model)::bringWide(role);
       return true;
     });
-    __syncwarp();
-    __syncthreads();
+    meet<K, Lanes>(true);
   }
 }
 
 /// Warps 8 and up of a kernel with wide passes. Their roles in these are 0 and 1, the weights; 2, the rows; 3, what
-/// tells others.
+/// tells others. That needs one thread: so the producer of other passes has no lanes beside it that wait. With them it
+/// brought weights a tenth slower.
 template <class K> __device__ __forceinline__ void runBeside() {
   using Producer = megalith::device::Producer<typename K::Ring>;
   using Windows = WindowProducer<typename K::Stream>;
   auto &shared = K::shared();
   const int warp = warpId() - kConsumerWarps;
   if (warp == 0) {
+    if (laneId() >= Producer::lanes)
+      return;
     Producer producer{{shared.ring, &shared.sync}};
-    const bool mine = laneId() < Producer::lanes;
-    takePart<K>(0, [&] {
-      if (mine)
-        streamPasses<K>(producer);
-    });
-    if (mine)
-      producer.drain();
+    takePart<K, Producer::lanes>(3, [&] { streamPasses<K>(producer); });
+    producer.drain();
   } else if (warp == 1) {
     Windows windows(&shared.sync, &shared.grid, shared.scratch);
     const bool mine = laneId() < Windows::lanes;
-    takePart<K>(2, [&] {
+    takePart<K, 32>(2, [&] {
       if (mine)
         bringWindows<K>(windows);
     });
     if (mine)
       windows.drain();
   } else {
-    takePart<K>(warp == 2 ? 3 : 1, [] {});
+    takePart<K, 32>(warp - 2, [] {});
   }
 }
 
@@ -260,11 +270,11 @@ template <class K, class M> __device__ __forceinline__ bool runWidePass(PassShar
   }
   shared.stream().beginPass(kOneRow, pass.products.lentBefore);
   dropAhead(shared.stream(), M::chunksAhead(), 0, pass.products.lentBefore);
-  if (threadIdx.x == 0)
+  if (warpId() == 0)
     M::beginWide();
-  __syncthreads(); // takePart
+  meet<K>(false);
   const bool whole = M::runWide();
-  __syncthreads();
+  meet<K>(true);
   if (consumerSyncAny(!whole))
     return false;
   leavePass(grid);
@@ -319,7 +329,7 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
   if (threadIdx.x == 0)
     storeFlag(&shared.sync.leave, 1);
   if constexpr (mayRunWide<K>())
-    __syncthreads(); // takePart
+    meet<K>(false);
 }
 
 } // namespace megalith::device

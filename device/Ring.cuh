@@ -86,6 +86,7 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
     barrierInit(&shared->planned, 1);
     barrierInit(&shared->wideBegun, 1);
     barrierInit(&shared->wideWindows, 1);
+    barrierInit(&shared->wholePass, kConsumerWarps + kWarpsBeside);
     barrierInit(&shared->opened, kConsumerWarps);
     for (int i = 0; i < kMostWindows; ++i) {
 #if __CUDA_ARCH__ >= 900
@@ -107,12 +108,12 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
-/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops.
+/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops. Spin
+/// `kUnplanned`: the next pass may run whole, which needs all warps of the CTA until the consumers leave.
+constexpr u32 kUnplanned = ~0u;
 inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) {
-  return loadFlag(&s.leave) || stopSeen(s, spin);
+  return loadFlag(&s.leave) || (spin != kUnplanned && stopSeen(s, spin));
 }
-/// The same where the next pass may run whole: that needs all warps of the CTA until the consumers leave.
-inline __device__ __noinline__ bool leavesUnplanned(const RingShared &s) { return loadFlag(&s.leave); }
 
 /// Waits until a stage is full. Out of line: it is called from many places, and mostly the stage is full already.
 inline __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
@@ -202,26 +203,20 @@ template <class R> struct Producer {
 
   /// Whether the producer must end a wait. Until the pass is planned, it may run whole.
   __device__ __forceinline__ bool leavesNow(u32 spin) const {
-    return any(R::whole && !planned ? leavesUnplanned(*ring.shared) : leaves(*ring.shared, spin));
+    return any(leaves(*ring.shared, R::whole && !planned ? kUnplanned : spin));
   }
   /// Waits for a phase of a barrier. False when the kernel ends. The lanes vote, so that no lane leaves while another
-  /// goes on. Out of line, so that the producer's own loop stays short.
-  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
+  /// goes on. Out of line and with one call, so that the producer's own loop stays short. Bit 1 of `phase`: the pass is
+  /// not planned.
+  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 phase) {
     assumeShared(&shared);
-    for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (any(leaves(shared, spin)))
-        return false;
-    return true;
-  }
-  __device__ __noinline__ static bool awaitUnplanned(const RingShared &shared, u64 *bar, u32 parity) {
-    assumeShared(&shared);
-    while (!all(barrierTest(bar, parity)))
-      if (any(leavesUnplanned(shared)))
+    for (u32 spin = 1; !all(barrierTest(bar, phase & 1)); ++spin)
+      if (any(leaves(shared, R::whole && phase > 1 ? kUnplanned : spin)))
         return false;
     return true;
   }
   __device__ __forceinline__ bool await(u64 *bar, u32 parity) const {
-    return R::whole && !planned ? awaitUnplanned(*ring.shared, bar, parity) : await(*ring.shared, bar, parity);
+    return await(*ring.shared, bar, R::whole && !planned ? parity | 2 : parity);
   }
 
   /// Limits of awaitFlight: `least` while the CTA waits at an edge, `most` otherwise. The stages that a pass does not

@@ -30,6 +30,7 @@ constexpr int kConsumerThreads = kConsumerWarps * 32;
 constexpr int kCtaThreads = kConsumerThreads + 64;
 /// Of a kernel with wide passes: one more warp brings weights, and one tells other CTAs what has been written.
 constexpr int kWideCtaThreads = kCtaThreads + 64;
+constexpr int kWarpsBeside = kWideCtaThreads / 32 - kConsumerWarps; ///< warps that are no consumers, of these
 static_assert(kWideCtaThreads <= (kCtaThreads + 127) / 128 * 128, "registersOfThread()");
 
 /// Stages of the ring of weights, at most.

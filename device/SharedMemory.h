@@ -101,7 +101,7 @@ struct PassRuns {
   /// Where the hashes of the rows' K and V go at the end of a traced pass, so many words apart; null: nowhere. CTA 0.
   unsigned *hashes;
   int hashStride;
-  alignas(8) char words[128]; ///< of the roles (device/wide)
+  alignas(8) char words[1280]; ///< of the roles (device/wide)
 };
 
 /// What every CTA keeps of the pass.
@@ -178,6 +178,9 @@ template <int Models> struct RingSharedOf {
       wideWindows;              ///< completes once per pass of many rows, when the window warp has done its part
   /// Completes once per product of a pass of many rows, if the CTA has units of it: scratch is free for windows.
   unsigned long long opened;
+  /// Completes where a pass that runs whole begins, and where it ends, when all warps of the CTA have come there; and
+  /// when the kernel leaves.
+  unsigned long long wholePass;
   unsigned long long windowFull[kMostWindows], windowEmpty[kMostWindows];
   unsigned runHead;       ///< this pass needs logits
   unsigned numRows, lent; ///< rows of this pass (0: it is wide); stages that it lends if it has several rows or many

@@ -193,28 +193,19 @@ template <class C> struct WindowProducer {
   __device__ __forceinline__ WindowProducer(RingShared *shared, const GridEdges *grid, float *scratch)
       : shared(shared), grid(grid), scratch(reinterpret_cast<char *>(scratch)) {}
 
-  /// Waits for a phase of a barrier. False when the kernel ends.
-  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
+  /// Waits for a phase of a barrier. False when the kernel ends. Bit 1 of `phase`: for the next pass, which is not
+  /// planned.
+  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 phase) {
     assumeShared(&shared);
     const auto all = [](bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); };
-    for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (!all(!leaves(shared, spin)))
-        return false;
-    return true;
-  }
-  /// The same for the next pass, where that may run whole.
-  __device__ __noinline__ static bool awaitUnplanned(const RingShared &shared, u64 *bar, u32 parity) {
-    assumeShared(&shared);
-    const auto all = [](bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); };
-    while (!all(barrierTest(bar, parity)))
-      if (!all(!leavesUnplanned(shared)))
+    for (u32 spin = 1; !all(barrierTest(bar, phase & 1)); ++spin)
+      if (!all(!leaves(shared, C::Ring::whole && phase > 1 ? kUnplanned : spin)))
         return false;
     return true;
   }
   /// Waits for the next pass of many rows, or wide pass. False when the kernel ends.
   __device__ __forceinline__ bool nextPass() {
-    const bool begun =
-        C::Ring::whole ? awaitUnplanned(*shared, &shared->wideBegun, wide) : await(*shared, &shared->wideBegun, wide);
+    const bool begun = await(*shared, &shared->wideBegun, C::Ring::whole ? wide | 2 : wide);
     wide ^= 1;
     return begun;
   }

@@ -198,6 +198,7 @@ template <class W, class A> struct Attending {
       count();
     }
     ring.arrive(&ring.sync->taken);
+    barrierAwait(&ring.sync->entered, ring.layer++ & 1);
     ring.arrive(&ring.sync->left);
     ++ring.turn;
     ring.keep();

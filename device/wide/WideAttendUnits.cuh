@@ -152,16 +152,17 @@ template <class A> struct AttendRing {
   AttendSync *sync;
   int role;
   int stage;
-  u32 parity, turn; ///< turn: units so far, of the producers of K and V layers; its last bit counts
+  u32 parity, turn, layer; ///< units and layers so far, of which the last bit counts
 
   __device__ __forceinline__ AttendRing(char *stages, AttendSync &sync, int role)
-      : stages(stages), sync(&sync), role(role), stage(__shfl_sync(~0u, sync.places[role].word, 0) / 4),
-        parity(__shfl_sync(~0u, sync.places[role].word, 0) / 2 % 2),
-        turn(__shfl_sync(~0u, sync.places[role].word, 0) % 2) {}
+      : stages(stages), sync(&sync), role(role), stage(__shfl_sync(~0u, sync.places[role].word, 0) / 8),
+        parity(__shfl_sync(~0u, sync.places[role].word, 0) / 4 % 2),
+        turn(__shfl_sync(~0u, sync.places[role].word, 0) / 2 % 2),
+        layer(__shfl_sync(~0u, sync.places[role].word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
     __syncwarp(); // lanes may still read it
     if (laneId() == 0)
-      sync->places[role] = {stage * 4 + parity * 2 + turn % 2};
+      sync->places[role] = {stage * 8 + parity * 4 + turn % 2 * 2 + layer % 2};
     __syncwarp();
   }
   __device__ __forceinline__ char *at(int of) const { return stages + of * kStageBytes; }
@@ -187,14 +188,14 @@ template <class A> struct AttendRing {
   }
 };
 
-/// Where attention stands in the table.
-template <class W> __device__ __forceinline__ Walk attentionOf(int layer) {
+/// What counters are at least in front of attention.
+template <class W> __device__ __forceinline__ Before countBeforeAttention(int layer) {
   const Range all = W::shared().pass.all;
   int step = all.first;
 #pragma unroll 1
   while (step + 1 < all.end && W::steps()[step].work != Work::Attention)
     ++step;
-  return {layer, step, 0};
+  return countBefore<W>(layer, step);
 }
 
 } // namespace megalith::device::wide

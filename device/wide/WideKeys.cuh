@@ -14,7 +14,9 @@
 //                      rows up to the tile's last
 //   bringQueries       until the queries before have been read; counters of the tile's rows
 //   attend             queries, and then stages. It waits for no counter
-//   at the end         producers: until the consumers have left attention
+//   at the end         producers: until the consumers have left attention; consumers: until the producers of K and V
+//   have
+//                      begun it, so that they are never two layers behind, where a barrier's parity says nothing
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -74,8 +76,9 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
   auto &&shared = W::shared();
   const int role = kConsumerWarps + part, window = S::window(layer), lane = laneId();
   AttendRing<A> ring(shared.stages, shared.sync.attend, role);
+  ring.arrive(&ring.sync->entered);
   awaitProductsRead(Ring(shared.stages, shared.sync, role));
-  const Before before = countBefore<W>(attentionOf<W>(layer));
+  const Before before = countBeforeAttention<W>(layer);
   eachAttended<W, A>(window, [&](const AttendUnit &unit) {
     const PassRun run = W::run(unit.run);
     const abi::ModelParams &model = W::model();
@@ -113,7 +116,7 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
       }
     }
   });
-  awaitAttended(shared.sync, ring.turn++);
+  awaitAttended(shared.sync, ring.layer++);
   ring.keep();
 }
 
@@ -124,7 +127,7 @@ template <class W, class A> __device__ __forceinline__ void bringQueries(int lay
   constexpr int role = kConsumerWarps + kWeightWarps, blocks = Image<A::heads * A::headDim>::blocks;
   AttendRing<A> ring(shared.stages, shared.sync.attend, role);
   awaitProductsRead(Ring(shared.stages, shared.sync, role));
-  const Before before = countBefore<W>(attentionOf<W>(layer));
+  const Before before = countBeforeAttention<W>(layer);
   char *const queries = shared.stages + T::queriesAt;
   if constexpr (!kAsyncMma) // eights that the tile lacks are read, too: the CPU executor wants them to be something
 #pragma unroll 1

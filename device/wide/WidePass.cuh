@@ -8,6 +8,7 @@
 //   M::multiply(), M::workOnRows(), M::attend(layer)                    consumers
 //   M::bringWeights(range, half), M::bringKeys(layer, half)             warps that bring weights
 //   M::bringRows(range), M::bringQueries(layer)                         the warp that brings rows
+//   M::dealSteps()                                                      a consumer warp, before all roles begin
 //   M::signal(range)                                                    the warp that tells what is written
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -38,9 +39,12 @@ template <class M, class Fn> __device__ __forceinline__ void eachPart(Fn fn) {
     }
 }
 
-/// Consumer thread 0, before all roles begin. `done`: counters, which are 0.
+/// A consumer warp, before all roles begin. `done`: counters, which are 0.
 template <class M> __device__ __forceinline__ void begin(Pass &pass, int rows, u32 *done) {
-  pass = {rows, {0, M::layers - 1, 0, M::parts[sizeof(M::parts) / sizeof(M::parts[0]) - 1].end}, {}, done};
+  if (laneId() == 0)
+    pass = {rows, {0, M::layers - 1, 0, M::parts[sizeof(M::parts) / sizeof(M::parts[0]) - 1].end}, {}, done};
+  __syncwarp();
+  M::dealSteps();
 }
 
 /// CTA 0's consumers, when nobody looks at them any more.

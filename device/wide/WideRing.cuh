@@ -45,6 +45,7 @@ struct AttendSync {
   u64 full[kStages], empty[kStages];
   u64 queries, taken; ///< a unit's queries are there; have been read
   u64 left;           ///< the consumers have ended a layer
+  u64 entered;        ///< the producers of K and V have begun one
   Place places[kConsumerWarps + kWeightWarps + 1];
 };
 /// Words that the roles of one CTA share.
@@ -56,6 +57,17 @@ struct Sync {
   AttendSync attend;
 };
 
+/// A step whose products the consumers take.
+struct ProductStep {
+  int layer, step;
+  Deal deal;
+  int first; ///< unit
+};
+/// What the consumers multiply: now, as the last step of their call or not, and then.
+struct Multiplied {
+  ProductStep now, next;
+  int last; ///< whether
+};
 /// A pass, as the roles see it.
 struct Pass {
   int rows;
@@ -67,6 +79,8 @@ static_assert(sizeof(Sync) <= kWideWordsBytes);
 /// What is of one pass alone, and stands with its runs.
 struct OfPass {
   Pass pass;
+  Deals deals;
+  Multiplied multiplied;
   AttendUnit units[2]; ///< of attention: this one, and the one that comes
 };
 static_assert(sizeof(OfPass) <= sizeof(PassRuns::words));
@@ -80,6 +94,8 @@ static_assert(sizeof(Memory) == kWideBytes);
 struct Shared {
   Sync &sync;
   Pass &pass;
+  Deals &deals;
+  Multiplied &multiplied;
   AttendUnit *units;
   char *turns, *stages;
 };
@@ -92,7 +108,7 @@ __device__ __forceinline__ Shared sharedFrom(void *shared, void *first, Sync &sy
   char *const base = static_cast<char *>(shared);
   auto &memory = *reinterpret_cast<Memory *>(base + roundUp(static_cast<char *>(first) - base, kWideAlignment));
   OfPass &words = ofPass(pass);
-  return {sync, words.pass, words.units, memory.turns, memory.stages};
+  return {sync, words.pass, words.deals, words.multiplied, words.units, memory.turns, memory.stages};
 }
 
 /// One thread. A barrier of the CTA follows.
@@ -112,6 +128,7 @@ inline __device__ void startSync(Sync &sync) {
   barrierInit(&attend.queries, 1);
   barrierInit(&attend.taken, kConsumerWarps);
   barrierInit(&attend.left, kConsumerWarps);
+  barrierInit(&attend.entered, kWeightWarps);
   for (Place &place : attend.places)
     place = {0};
   barriersReady();

@@ -104,27 +104,31 @@ template <class Pool> struct KvOfOneRow {
   }
 };
 
-/// What an epilogue knows of the rows of its tile.
-template <class W> struct TileRows {
-  int firstRow;
-  const int *positions; ///< in shared memory of the warp
+template <class Pool> constexpr bool isPool = true;
+template <> constexpr bool isPool<void> = false;
+/// What an epilogue knows of the rows of its tile: their positions, and where their keys and values go in `Pool`, if it
+/// is one.
+template <class W, class Pool = void> struct TileRows {
+  const int *words; ///< in shared memory of the warp
   /// All lanes.
-  __device__ __forceinline__ void begin(int row, int *words) {
-    firstRow = row;
-    positions = words;
-#pragma unroll 1
-    for (int i = laneId(); i < kTile; i += 32) {
-      const int number = min(row + i, W::rows() - 1);
-      const PassRun &run = runOfRow(W::pass(), number);
-      words[i] = run.position + number - run.firstRow;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    this->words = words;
+    const PassShared &pass = W::pass();
+    int run = 0;
+#pragma unroll 4
+    for (int i = 0; i < kTile; i += 32) {
+      const int number = min(firstRow + i + laneId(), W::rows() - 1);
+      while (run + 1 < pass.runs && number >= pass.byRuns.run[run + 1].firstRow)
+        ++run;
+      const PassRun &of = pass.byRuns.run[run];
+      words[i + laneId()] = of.position + number - of.firstRow;
+      if constexpr (isPool<Pool>)
+        words[kTile + i + laneId()] = placeOfRow<Pool>(W::params(), of, number);
     }
     __syncwarp();
   }
-  __device__ __forceinline__ int position(int row) const { return positions[row]; }
-  template <class Pool> __device__ __forceinline__ int place(int row) const {
-    const int number = firstRow + row;
-    return placeOfRow<Pool>(W::params(), runOfRow(W::pass(), number), number);
-  }
+  __device__ __forceinline__ int position(int row) const { return words[row]; }
+  __device__ __forceinline__ int place(int row) const { return words[kTile + row]; }
 };
 
 /// Columns col and col + 1, of which the first is even, of the eight that stand in `words`.

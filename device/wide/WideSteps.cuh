@@ -30,11 +30,6 @@ struct Step {
   /// units of each row: the counter of a block of rows counts them of each of these.
   int tiles;
   int end; ///< number of the epilogue, or of the work
-
-  /// Where the weights stand in a stage: how far eights of rows are apart, and blocks. A chunk of one block of an
-  /// eighth comes by itself; of others two blocks come together.
-  __device__ __forceinline__ int eightBytes() const { return chunkBlocks == 1 ? kEightBytes : 2 * kEightBytes; }
-  __device__ __forceinline__ int blockBytes() const { return chunkBlocks == 1 ? kTileBlockBytes : kEightBytes; }
 };
 /// That of M, whose operand is image number `operand` and whose epilogue is number `end`.
 template <class M> __device__ constexpr Step productStep(bool inLayers, int operand, int end) {
@@ -74,6 +69,20 @@ struct Operand {
   int blocks; ///< of 32 columns
 };
 
+/// What the products of a table have in common, so that no loop asks for it.
+struct Layouts {
+  bool apart, together; ///< chunks of one block of an eighth; of more
+  bool odd;             ///< eighths with an odd number of blocks
+};
+template <class... M> __device__ constexpr Layouts layoutsOf() {
+  return {((M::chunkBlocks == 1) || ...), ((M::chunkBlocks != 1) || ...), ((M::blocks % 2 != 0) || ...)};
+}
+
+/// Whether the two blocks of a stage of weights come from chunks of their own, and so do not stand together.
+template <class W> __device__ __forceinline__ bool standApart(const Step &product) {
+  return W::layouts.apart && (!W::layouts.together || product.chunkBlocks == 1);
+}
+
 /// Where a unit stands.
 struct Unit {
   int rows, weights; ///< numbers of the two tiles
@@ -82,8 +91,10 @@ struct Unit {
 /// How a step is dealt. All CTAs find the same.
 struct Deal {
   int tileRows, rowTiles; ///< rows of a tile; tiles of rows
-  bool shareWeights;
-  int pairs; ///< of units
+  int shareWeights;       ///< whether: no byte of these is padding, which nobody would write
+  int pairs;              ///< of units
+
+  Deal() = default;
 
   /// In tiles of so many rows. A pair whose units have the weights in common needs an even number of tiles of rows.
   __device__ __forceinline__ Deal(int weightTiles, int rows, int tileRows)
@@ -95,7 +106,7 @@ struct Deal {
   __device__ __forceinline__ int rounds() const { return (pairs + (int)ctasAgain() / 2 - 1) / ((int)ctasAgain() / 2); }
   /// A unit of half as many rows takes some 13/16 of the time.
   __device__ __forceinline__ static Deal of(const Step &step, int rows) {
-    if (step.work != Work::Product) // each block is counted as a whole; no branch on attention: else C7520
+    if (step.work != Work::Product) // each block is counted as a whole
       return {1, (rows + kCountedRows - 1) / kCountedRows * step.dealtRows, kConsumerWarps};
     const Deal whole(step.tiles, rows, kTile), half(step.tiles, rows, kTile / 2);
     return 13 * half.rounds() < 16 * whole.rounds() ? half : whole;
@@ -107,8 +118,25 @@ struct Deal {
   }
 };
 
-/// Where a warp stands in the table: at unit `next` of the step's. Nothing else stays in registers while it
-/// multiplies.
+/// What counters count: blocks of rows, and rows (Step::tiles).
+struct Counts {
+  u32 ofBlock, ofRow;
+};
+/// A step of a pass, and what is before it in its layer.
+struct DealtStep {
+  Deal deal;
+  int pairsBefore;
+  Counts before;
+};
+/// How the steps of a pass are dealt, which is found once: divisions in front of each unit would take their time.
+constexpr int kMostSteps = 32;
+struct Deals {
+  int pairs; ///< of a layer
+  Counts counts;
+  DealtStep step[kMostSteps];
+};
+
+/// Where a warp stands in the table: at unit `next` of the step's.
 struct Walk {
   int layer, step, next;
 };
@@ -120,10 +148,10 @@ struct Here {
   Unit unit;
 
   template <class W> __device__ __forceinline__ static Here at(const Walk &walk) {
-    const Step &step = W::steps()[walk.step];
-    const int rows = W::rows();
-    const Deal deal = Deal::of(step, rows);
-    return {step, rows, deal, deal.unit(walk.next, ctaAgain() % 2)};
+    return at<W>(walk, W::shared().deals.step[walk.step].deal);
+  }
+  template <class W> __device__ __forceinline__ static Here at(const Walk &walk, const Deal &deal) {
+    return {W::steps()[walk.step], W::rows(), deal, deal.unit(walk.next, ctaAgain() % 2)};
   }
 };
 
@@ -131,33 +159,26 @@ struct Here {
 struct Range {
   int layer, lastLayer, first, end;
 };
-/// Calls fn(walk) at each unit of this CTA. A step begins with the pair of CTAs after that which took the last unit of
-/// the one before. Plain loops whose ends all lanes see alike: else ptxas lets each product end before the next one
-/// begins (C7520).
+/// This CTA's first unit of a step. A step begins with the pair of CTAs after that which took the last unit of the one
+/// before.
+template <class W> __device__ __forceinline__ int firstUnit(int layer, int step) {
+  const Deals &deals = W::shared().deals;
+  const int pairs = (int)ctasAgain() / 2, before = (layer - W::shared().pass.all.layer) * deals.pairs;
+  const int first = (int)ctaAgain() / 2 - (deals.step[step].pairsBefore + before) % pairs;
+  return first < 0 ? first + pairs : first;
+}
+/// Calls fn(walk) at each unit of this CTA.
 ///   W     `W::steps()`: the table; `W::rows()`: of the pass, read anew
-///   all   what the pass does, of which `range` is a part
-template <class W, class Fn> __device__ __forceinline__ void eachUnit(const Range &all, Range range, Fn fn) {
-  const auto pairsOf = [](int step) { return Deal::of(W::steps()[step], W::rows()).pairs; };
-  int before = 0, ofLayer = 0;
-#pragma unroll 1
-  for (int i = all.first; i < all.end; ++i) {
-    const int pairs = pairsOf(i);
-    ofLayer += pairs;
-    before += i < range.first ? pairs : 0;
-  }
-  int first = (before + (range.layer - all.layer) * ofLayer) % ((int)ctasAgain() / 2);
+template <class W, class Fn> __device__ __forceinline__ void eachUnit(const Range &range, Fn fn) {
   Walk walk;
 #pragma unroll 1
   for (walk.layer = range.layer; walk.layer <= range.lastLayer; ++walk.layer)
 #pragma unroll 1
-    for (walk.step = range.first; walk.step < range.end; ++walk.step) {
-      walk.next = (int)ctaAgain() / 2 - first;
-      walk.next += walk.next < 0 ? (int)ctasAgain() / 2 : 0;
-      first = (first + pairsOf(walk.step)) % ((int)ctasAgain() / 2);
+    for (walk.step = range.first; walk.step < range.end; ++walk.step)
 #pragma unroll 1
-      for (; walk.next < pairsOf(walk.step); walk.next += (int)ctasAgain() / 2)
+      for (walk.next = firstUnit<W>(walk.layer, walk.step); walk.next < W::shared().deals.step[walk.step].deal.pairs;
+           walk.next += (int)ctasAgain() / 2)
         fn(walk);
-    }
 }
 
 } // namespace megalith::device::wide

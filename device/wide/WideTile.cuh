@@ -8,14 +8,15 @@
 //
 //   E::pairs      what the two columns of a pair are
 //   E::residual   the epilogue takes what stands at the columns in another buffer
-//   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, one
-//   for
-//                              each row, until the last `early`
+//   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, two
+//   of
+//                              each row, until the last `early` and `place`
 //   columns(pair)              the two columns of a pair
 //   early(row, c0, c1)         loads what else the epilogue needs
+//   place(row)                 what `store` needs to know of a row: all are asked for at once
 //   value(c0, c1, y0, y1, old, early)   Floats<2>, or Floats<1> where the pair has one column. They are rounded to bf16
 //   load(row, col)             eight columns of the other buffer
-//   store(row, col, words)     eight columns
+//   store(row, place, col, words)   eight columns
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -49,7 +50,7 @@ __device__ __forceinline__ Words4 sideBySide(Words4 w) {
 template <class E, int Eights>
 __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], int firstPair, int firstRow, int rows,
                                          char *turn) {
-  static_assert(kTurnBytes >= kTile * 4);
+  static_assert(kTurnBytes >= 2 * kTile * 4);
   constexpr int atOnce = 4;                              // eights of rows: 32 rows
   constexpr int planes = E::pairs == Pairs::One ? 1 : 2; // words of a pair's row
   const int lane = laneId(), odd = lane >> 2 & 1, pair = lane >> 3, rowOfLane = (lane & 3) * 2 + odd;
@@ -72,7 +73,11 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
       old[i] = row < left ? end.load(row, column) : Words4{0, 0, 0, 0};
     }
   }
-  decltype(end.early(0, 0, 0)) beside[Eights][2]; // the same
+  decltype(end.place(0)) places[Eights / atOnce * planes]; // the same
+#pragma unroll
+  for (int i = 0; i < Eights / atOnce * planes; ++i)
+    places[i] = end.place(i / planes * 32 + rowOfPiece(i % planes));
+  decltype(end.early(0, 0, 0)) beside[Eights][2];
 #pragma unroll
   for (int e = 0; e < Eights; ++e)
 #pragma unroll
@@ -124,7 +129,8 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
     for (int i = 0; i < planes; ++i) {
       const int row = base * 8 + rowOfPiece(i);
       if (row < left)
-        end.store(row, column, E::pairs == Pairs::Adjacent ? *pieceAt(i) : sideBySide(*pieceAt(i)));
+        end.store(row, places[base / atOnce * planes + i], column,
+                  E::pairs == Pairs::Adjacent ? *pieceAt(i) : sideBySide(*pieceAt(i)));
     }
     __syncwarp();
   }
@@ -132,7 +138,7 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
 
 /// Multiplies the warp's next unit, with `Rows` rows, and ends it. Inlined in the role's function, and that calls
 /// nothing: else ptxas lets each wgmma end before the next one begins.
-template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &ring, const Walk &walk) {
+template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &ring, int next) {
   constexpr int eights = Rows / 8;
   // ptxas is to see that the lanes of a warp agree on what a product reads.
   const int warp = __shfl_sync(~0u, warpId(), 0), lane = laneId();
@@ -152,15 +158,19 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
       chain[i][j] = 0.0f;
       total[i][j] = -0.0f; // -0 + x is x, of every x
     }
-  const Step &product = W::steps()[walk.step];
-  const int blocks = product.blocks, eightBytes = product.eightBytes(), blockBytes = product.blockBytes();
+  const Step &product = W::steps()[W::shared().multiplied.now.step];
+  const int blocks = product.blocks;
+  // Where the weights stand in a stage: how far eights of rows are apart, and blocks.
+  const bool apart = standApart<W>(product);
+  const int eightBytes = apart ? kEightBytes : 2 * kEightBytes, blockBytes = apart ? kTileBlockBytes : kEightBytes;
+  const SharedMatrix firstA = sharedMatrix(ring.stages + warp / 4 * 8 * eightBytes, eightBytes),
+                     firstB = sharedMatrix(ring.stages + kWeightBytes, kEightBytes); // of stage 0
   int before = -1;                                 // a stage that this warp has not given back
   const auto take = [&](bool add, auto mmaSteps) { // the next stage
     ring.awaitFull();
     __syncwarp();
-    const char *const stage = ring.at(ring.stage);
-    const SharedMatrix a = sharedMatrix(stage + warp / 4 * 8 * eightBytes, eightBytes),
-                       b = sharedMatrix(stage + kWeightBytes, kEightBytes);
+    const SharedMatrix a = laterColumns(firstA, ring.stage * kStageBytes),
+                       b = laterColumns(firstB, ring.stage * kStageBytes);
     asyncMmaBegin();
 #pragma unroll
     for (int i = 0; i < decltype(mmaSteps)::value; ++i) {
@@ -182,7 +192,7 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
 #pragma unroll 1
     for (int i = 0; i + 1 < blocks; i += 2)
       take(i > 0, Number<4>());
-    if (blocks % 2 != 0)
+    if (W::layouts.odd && blocks % 2 != 0)
       take(blocks > 1, Number<2>());
     asyncMmaEnd();
     asyncMmaSettle(chain);
@@ -194,10 +204,11 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
       for (int j = 0; j < 4; ++j)
         total[i][j] = __fadd_rn(total[i][j], chain[i][j]);
   }
-  const Here now = Here::at<W>(walk);
+  const ProductStep &of = W::shared().multiplied.now;
+  const Here now = Here::at<W>({of.layer, of.step, next}, of.deal);
   const int firstPair = (now.unit.weights * kTile + warp * 16) / 2, firstRow = now.unit.rows * Rows;
   if (firstRow < now.rows)
-    W::end(now.step.end, walk.layer, firstPair, [&](const auto &end) {
+    W::end(now.step.end, of.layer, firstPair, [&](const auto &end) {
       endStrip(end, total, firstPair, firstRow, now.rows, W::shared().turns + warp * kTurnBytes);
     });
   __syncwarp();

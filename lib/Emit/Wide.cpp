@@ -169,7 +169,7 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   w.line("static constexpr bool residual = {};", beside != nullptr);
   w.line("int layer;");
   if (turns || places)
-    w.line("wide::TileRows<Cta> rows;");
+    w.line("wide::TileRows<Cta{}> rows;", places ? ", " + std::string(names.kv()) : "");
   for (auto [i, sink] : llvm::enumerate(mine))
     if (isPool(sink))
       w.line("wide::KvOfTile<{}> {};", names.kv(), sink.store);
@@ -180,15 +180,13 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   if (llvm::any_of(early, [](const Early &e) { return e.words; }))
     w.line("wide::Image<{}> second;", r.columns);
   {
-    auto begin =
-        w.scope(fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", turns ? "words" : ""));
+    auto begin = w.scope(
+        fmt::format("__device__ __forceinline__ void begin(int firstRow, int *{})", turns || places ? "words" : ""));
     w.line("const abi::LaunchParams &p = Cta::params();");
     if (beside || !llvm::all_of(mine, isPool))
       w.line("const Buffers b{p.flagged};");
-    if (turns)
+    if (turns || places)
       w.line("rows.begin(firstRow, words);");
-    else if (places)
-      w.line("rows.firstRow = firstRow;");
     for (auto [i, sink] : llvm::enumerate(mine))
       if (isPool(sink))
         w.line("{0}.cache = wide::layerOf<{1}>({2}.{3}, {4});", sink.store, names.kv(), names.params(),
@@ -209,11 +207,16 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
   emitEndValue(group, r, mine[0], early, beside);
   if (beside)
     w.line("__device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }");
-  auto store = w.scope("__device__ __forceinline__ void store(int row, int col, Words4 words) const");
+  if (places)
+    w.line("__device__ __forceinline__ int place(int row) const { return rows.place(row); }");
+  else
+    w.line("__device__ __forceinline__ Nothing place(int) const { return {}; }");
+  auto store = w.scope(fmt::format("__device__ __forceinline__ void store(int row, {}, int col, Words4 words) const",
+                                   places ? "int place" : "Nothing"));
   for (auto [i, sink] : llvm::enumerate(mine)) {
     at(sink.loc);
     if (isPool(sink))
-      w.line("{}.store(rows.place<{}>(row), col, words);", sink.store, names.kv());
+      w.line("{}.store(place, col, words);", sink.store);
     else
       w.line("to{}.store(row, col, words);", i ? std::to_string(i) : "");
   }
@@ -249,6 +252,11 @@ void TensorEmitter::emitWideModel(llvm::ArrayRef<plan::Place> operands) {
   w.comment("What the roles (device/wide) take of this model.");
   auto s = w.record("struct Wide : Cta");
   w.line("__device__ __forceinline__ static const wide::Step *steps() { return kSteps; }");
+  std::vector<std::string> products;
+  for (const plan::Phase &phase : body().repeated)
+    if (phase.kind == plan::Phase::Stream)
+      products.push_back(names.matrix(phase.matrix));
+  w.line("static constexpr wide::Layouts layouts = wide::layoutsOf<{}>();", fmt::join(products, ", "));
   w.line("__device__ __forceinline__ static const char *stream() {{ return Cta::params().models[{}].stream; }}",
          names.number);
   {

@@ -19,6 +19,8 @@ namespace {
 
 /// Pairs of a strip: what a warp ends together is of one epilogue.
 constexpr int64_t kStripPairs = 8;
+/// Steps of a layer (device/wide/WideSteps.cuh): its phases, and one before them.
+constexpr size_t kMostSteps = 32;
 
 class Widening {
 public:
@@ -29,12 +31,14 @@ public:
     if (!plan.profile.widePasses)
       return fmt::format("{} has no code for them", plan.profile.name);
     if (!plan.knobs.wholePasses)
-      return "`--plan passes=whole` runs them whole";
+      return "of `--plan passes=pieces`";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
     const Segment &body = planned.segments[0];
     if (body.repeated.empty())
       return "the model has no layers";
+    if (body.repeated.size() >= kMostSteps)
+      return fmt::format("a layer has {} phases, more than {}", body.repeated.size(), kMostSteps - 1);
     std::string why;
     for (const Phase &phase : body.before)
       if (why.empty() && phase.kind != Phase::Map && phase.kind != Phase::Copy)

@@ -235,8 +235,8 @@ class Tool:
     def run(self, name, window, sizes, pages, requests, device, *more):
         command = [self.megalith, "run", self.scratch / f"{name}.yaml", "--model", self.model_with(window),
                    "--requests", requests, f"--device={device}"]
-        if self.whole and device == "cpu":
-            command += ["--plan", "passes=whole"]
+        if device == "cpu":
+            command += ["--plan", f"passes={'whole' if self.whole else 'pieces'}"]
         for key, value in {**sizes, "kv_pages": pages}.items():
             command += ["--set", f"{key}={value}"]
         done = subprocess.run([*map(str, command), *map(str, more)], capture_output=True, text=True)

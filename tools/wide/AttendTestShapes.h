@@ -25,6 +25,8 @@ struct Shared {
   abi::ModelParams model;
   wide::Sync sync;
   wide::Pass pass;
+  wide::Deals deals;
+  wide::Multiplied multiplied;
   wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];

@@ -27,6 +27,8 @@ struct Shared {
   TestParams params;
   wide::Sync sync;
   wide::Pass pass;
+  wide::Deals deals;
+  wide::Multiplied multiplied;
   wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];

@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(kConsumerThreads + 128, 1) inlined(
 }
 #else
 extern "C" {
+__device__ void megalith_wide_deal() { wide::dealSteps<Wide>(); }
 __device__ void megalith_wide_attend(int layer) { wide::attend<Wide, Pool>(layer); }
 __device__ void megalith_wide_keys(int layer, int part) { wide::bringKeys<Wide, Pool>(layer, part); }
 __device__ void megalith_wide_queries(int layer) { wide::bringQueries<Wide, Pool>(layer); }

@@ -9,6 +9,7 @@ using namespace megalith::device;
 constexpr int D = Pool::headDim, kColumns = Pool::heads * D;
 using S = AttentionShape<Pool>;
 extern "C" {
+__device__ void megalith_wide_deal();
 __device__ void megalith_wide_attend(int layer);
 __device__ void megalith_wide_keys(int layer, int part);
 __device__ void megalith_wide_queries(int layer);
@@ -23,6 +24,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) run(const __grid_constant__
     shared.pass = {p.rows, {0, p.layers - 1, 0, 1}, {}, p.done};
     wide::startSync(shared.sync);
   }
+  __syncthreads();
+  if (threadIdx.x < 32)
+    megalith_wide_deal();
   __syncthreads();
   const int part = threadIdx.x / 32 - kConsumerWarps;
   for (int layer = 0; layer < p.layers; ++layer)

@@ -9,6 +9,7 @@ using namespace megalith::device;
 #include "WideTestShapes.h"
 
 extern "C" {
+__device__ void megalith_wide_deal();
 __device__ void megalith_wide_work();
 __device__ void megalith_wide_multiply();
 __device__ void megalith_wide_weights(int part);
@@ -22,6 +23,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) run(const __grid_constant__
     shared.pass = {p.rows, {0, p.layers - 1, p.first, p.first + p.count}, {}, p.done};
     wide::startSync(shared.sync);
   }
+  __syncthreads();
+  if (threadIdx.x < 32)
+    megalith_wide_deal();
   __syncthreads();
   const int warp = threadIdx.x / 32;
   if (warp < kConsumerWarps) {

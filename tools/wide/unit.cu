@@ -12,36 +12,29 @@ using namespace megalith::device;
 
 #include "WideTestShapes.h"
 
+struct NoEarly {};
 /// Fields of a tile's rows: position, and place in the pool.
 struct RowsOfTile {
-  int firstRow;
-  const int *positions;
-  __device__ __forceinline__ void begin(int row, int *words) {
-    firstRow = row;
-    positions = words;
-#pragma unroll 1
+  const int *words;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    this->words = words;
+    const TestParams &p = sharedOfCta().params;
+    int number = 0;
+#pragma unroll 4
     for (int i = laneId(); i < wide::kTile; i += 32) {
-      const int number = min(firstRow + i, sharedOfCta().params.rows - 1);
-      const Run &run = runOf(number);
-      words[i] = run.position + number - run.firstRow;
+      const int row = min(firstRow + i, p.rows - 1);
+      while (number + 1 < p.runs && row >= p.run[number + 1].firstRow)
+        ++number;
+      const Run &run = p.run[number];
+      const int at = run.position + row - run.firstRow;
+      words[i] = at;
+      words[wide::kTile + i] =
+          __ldg(p.pageTable + (long long)run.slot * p.pageTableStride + at / Pool::pageTokens) * Pool::pageTokens +
+          at % Pool::pageTokens;
     }
     __syncwarp();
   }
-  __device__ __forceinline__ const Run &runOf(int number) const {
-    const TestParams &p = sharedOfCta().params;
-    int run = 0;
-    while (run + 1 < p.runs && number >= p.run[run + 1].firstRow)
-      ++run;
-    return p.run[run];
-  }
-  __device__ __forceinline__ int position(int row) const { return positions[row]; }
-  __device__ __forceinline__ int place(int row) const {
-    const TestParams &p = sharedOfCta().params;
-    const Run &run = runOf(firstRow + row);
-    const int slot = run.slot, at = run.position + firstRow + row - run.firstRow;
-    return __ldg(p.pageTable + (long long)slot * p.pageTableStride + at / Pool::pageTokens) * Pool::pageTokens +
-           at % Pool::pageTokens;
-  }
+  __device__ __forceinline__ int position(int row) const { return words[row]; }
 };
 struct ToImage : RowsOfTile {
   wide::Image<2048> to;
@@ -49,18 +42,19 @@ struct ToImage : RowsOfTile {
     RowsOfTile::begin(firstRow, words);
     to = to.from(firstRow);
   }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ __forceinline__ NoEarly place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, NoEarly, int col, Words4 words) const { to.store(row, col, words); }
 };
 struct ToPool : RowsOfTile {
   u16 *cache;
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const {
-    const unsigned of = place(row);
+  __device__ __forceinline__ int place(int row) const { return words[wide::kTile + row]; }
+  __device__ __forceinline__ void store(int, int place, int col, Words4 words) const {
+    const unsigned of = place;
     *reinterpret_cast<Words4 *>(cache + pageAddress<Pool>(0, of / Pool::pageTokens, 0, of % Pool::pageTokens) +
                                 columnAddress<Pool>(col)) = words;
   }
 };
 
-struct NoEarly {};
 struct Angle {
   Bf16Floats<2> cos, sin;
 };
@@ -84,7 +78,10 @@ template <class Store> struct RopeEnd {
     const auto t = toBf16(Floats<2>{{y0, y1}});
     return add(Floats<2>(toBf16(mul(t, angle.cos))), Floats<2>(toBf16(mul(rotatePairs(t), angle.sin))));
   }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ __forceinline__ auto place(int row) const { return to.place(row); }
+  template <class Place> __device__ __forceinline__ void store(int row, Place place, int col, Words4 words) const {
+    to.store(row, place, col, words);
+  }
 };
 /// Adjacent columns.
 struct PairEnd {
@@ -102,10 +99,11 @@ struct ValueEnd : PairEnd {
   __device__ __forceinline__ Floats<2> value(int, int, float y0, float y1, Floats<2>, NoEarly) const {
     return {{y0, y1}};
   }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const {
+  __device__ __forceinline__ int place(int row) const { return to.place(row); }
+  __device__ __forceinline__ void store(int row, int place, int col, Words4 words) const {
     if (!allFinite(words))
       *spoiled = 1;
-    to.store(row, col, words);
+    to.store(row, place, col, words);
   }
 };
 /// wo and down.
@@ -120,7 +118,8 @@ struct ResidualEnd : PairEnd {
     return add(old, Floats<2>(toBf16(Floats<2>{{y0, y1}})));
   }
   __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ __forceinline__ NoEarly place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, NoEarly, int col, Words4 words) const { to.store(row, col, words); }
 };
 /// gate and up.
 struct Silu {
@@ -137,7 +136,8 @@ template <class Activation> struct GatedEnd {
     const auto gate = toBf16(Floats<2>{{y0, y1}}); // both in one step
     return mul(Floats<1>(toBf16(Activation::of(Floats<1>{{gate.v[0]}}))), Floats<1>{{gate.v[1]}});
   }
-  __device__ __forceinline__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ __forceinline__ NoEarly place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, NoEarly, int col, Words4 words) const { to.store(row, col, words); }
 };
 __constant__ wide::Step kSteps[] = {
     wide::rowStep(0), wide::productStep<matrices::WqWkWv>(true, 0, 0), wide::productStep<matrices::Wo>(true, 1, 1),
@@ -148,6 +148,7 @@ struct Wide {
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
+  static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::WqWkWv, matrices::Wo, matrices::GateUp, matrices::Down>();
   __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ __forceinline__ static wide::Operand operand(int number, int) {
     const TestParams &p = sharedOfCta().params;
@@ -190,6 +191,7 @@ struct Wide {
 };
 
 extern "C" {
+__device__ void megalith_wide_deal() { wide::dealSteps<Wide>(); }
 __device__ void megalith_wide_work() { wide::workOnRows<Wide>(); }
 __device__ void megalith_wide_multiply() { wide::multiply<Wide>(); }
 __device__ void megalith_wide_weights(int part) { wide::bringWeights<Wide>(Wide::shared().pass.all, part); }

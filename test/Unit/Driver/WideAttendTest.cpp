@@ -80,6 +80,7 @@ struct Wide {
   __device__ static Shared &shared() { return sharedOfCta(); }
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
+  static constexpr wide::Layouts layouts = wide::layoutsOf<Down>();
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ static wide::Operand operand(int, int) { return {sharedOfCta().params.attended, wide::Image<H>::blocks}; }
   __device__ static void await(const u32 *counter, u32 least) {
@@ -127,20 +128,38 @@ struct Wide {
       fn(AddEnd<256>{{sharedOfCta().params.x}});
   }
 };
-extern "C" __global__ void run(const Params *params) {
+__device__ void start(const Params &p, wide::Range all) {
   Shared &shared = sharedOfCta();
   if (threadIdx.x == 0) {
-    const Params &p = *params;
     shared.params = p;
     shared.model = {};
     shared.model.kCache = p.keys;
     shared.model.vCache = p.values;
     shared.model.pageTable = p.pageTable;
     shared.model.pageTableStride = 168;
-    shared.pass = {p.rows, {0, 1, 0, 3}, {}, p.done};
+    shared.pass = {p.rows, all, {}, p.done};
     wide::startSync(shared.sync);
   }
   __syncthreads();
+  if (threadIdx.x < 32)
+    wide::dealSteps<Wide>();
+  __syncthreads();
+}
+/// Attention alone, layer after layer.
+extern "C" __global__ void alone(const Params *params) {
+  start(*params, {0, 1, 1, 2});
+  const int part = threadIdx.x / 32 - kConsumerWarps;
+  for (int layer = 0; layer < 2; ++layer)
+    if (part < 0)
+      wide::attend<Wide, Pool>(layer);
+    else if (part < wide::kWeightWarps)
+      wide::bringKeys<Wide, Pool>(layer, part);
+    else if (part == wide::kWeightWarps)
+      wide::bringQueries<Wide, Pool>(layer);
+}
+extern "C" __global__ void run(const Params *params) {
+  Shared &shared = sharedOfCta();
+  start(*params, {0, 1, 0, 3});
   const int warp = threadIdx.x / 32, part = warp - kConsumerWarps;
   if (part > wide::kWeightWarps) {
     wide::signal<Wide>(shared.pass.all);
@@ -188,7 +207,7 @@ Part joined(const Part &a, const Part &b) {
 struct WideAttendTest : testing::TestWithParam<Shape> {
   void *library = nullptr;
   void (*bind)(const cpu::Host *) = nullptr;
-  void (*kernel)(const Params *) = nullptr;
+  void (*kernel)(const Params *) = nullptr, (*alone)(const Params *) = nullptr;
   std::mt19937 random{7};
   const Shape shape = GetParam();
   std::vector<uint16_t> pool[2]; ///< keys, values
@@ -211,7 +230,8 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
     ASSERT_TRUE(library) << dlerror();
     bind = reinterpret_cast<void (*)(const cpu::Host *)>(dlsym(library, "megalith_cpu_bind"));
     kernel = reinterpret_cast<void (*)(const Params *)>(dlsym(library, "run"));
-    ASSERT_TRUE(bind && kernel);
+    alone = reinterpret_cast<void (*)(const Params *)>(dlsym(library, "alone"));
+    ASSERT_TRUE(bind && kernel && alone);
   }
   void TearDown() override {
     if (library)
@@ -347,6 +367,23 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
       to[c] = bf16(value(x[c % kX]) * ((c * 37 + salt) % 64 * 0.0625f - 2.0f));
   }
 
+  /// A CTA without units waits for no other one: so its consumers could be two layers ahead of who brings keys.
+  void checkLayersWithoutUnits() {
+    for (unsigned seed = 0; seed < 8; ++seed) {
+      cpu::Executor executor;
+      bind(executor.host());
+      Params p = {};
+      p.done = reinterpret_cast<unsigned *>(executor.allocate("done", 4, cpu::Initial::Zero));
+      const auto *params = reinterpret_cast<const Params *>(
+          executor.allocate("params", sizeof(p), cpu::Initial::Image, reinterpret_cast<const char *>(&p)));
+      cpu::LaunchOptions how;
+      how.check = true;
+      how.schedule = {.kind = cpu::Schedule::Pct, .seed = seed};
+      const auto result = executor.launch({2, shape::kConsumerThreads + 128, 220 << 10}, how, [&] { alone(params); });
+      ASSERT_FALSE(result.finding) << seed << ": " << result.finding->what;
+    }
+  }
+
   /// Runs of so many rows, from these positions on.
   void check(std::vector<std::pair<int, int>> lengths, int ctas, cpu::Schedule schedule = {}) {
     Params p = {};
@@ -447,8 +484,10 @@ struct WideAttendTest : testing::TestWithParam<Shape> {
 
 TEST_P(WideAttendTest, Bits) {
   const Shape &shape = GetParam();
-  if (shape.first)
+  if (shape.first) {
     check({{61, 0}, {3, 2570}, {75, 250}, {1, 0}}, 10);
+    checkLayersWithoutUnits();
+  }
   check(shape.runs, 2, {.kind = cpu::Schedule::Random, .seed = 3});
 }
 

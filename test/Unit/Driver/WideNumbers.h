@@ -35,7 +35,8 @@ template <int Columns> struct AddEnd {
     return add(old, Floats<2>{{y0, y1}});
   }
   __device__ Words4 load(int row, int col) const { return to.load(row, col); }
-  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ Nothing2 place(int) const { return {}; }
+  __device__ void store(int row, Nothing2, int col, Words4 words) const { to.store(row, col, words); }
 };
 )";
 /// And shared memory of a CTA, with `Params` in it.
@@ -45,6 +46,8 @@ struct Shared {
   abi::ModelParams model;
   wide::Sync sync;
   wide::Pass pass;
+  wide::Deals deals;
+  wide::Multiplied multiplied;
   wide::AttendUnit units[2];
   alignas(1024) char turns[kConsumerWarps * wide::kTurnBytes];
   alignas(1024) char stages[wide::kStages * wide::kStageBytes];

@@ -62,12 +62,14 @@ struct UpEnd {
   __device__ wide::Columns columns(int pair) const { return {pair, pair}; }
   __device__ Nothing2 early(int, int, int) const { return {}; }
   __device__ Floats<1> value(int, int, float y0, float y1, Floats<2>, Nothing2) const { return {{y0 - y1}}; }
-  __device__ void store(int row, int col, Words4 words) const { to.store(row, col, words); }
+  __device__ Nothing2 place(int) const { return {}; }
+  __device__ void store(int row, Nothing2, int col, Words4 words) const { to.store(row, col, words); }
 };
 struct Wide {
   __device__ static Shared &shared() { return sharedOfCta(); }
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
+  static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::Up, matrices::Down>();
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ static wide::Operand operand(int number, int) {
     const Params &p = sharedOfCta().params;
@@ -99,6 +101,9 @@ extern "C" __global__ void run(const Params p) {
     shared.pass = {p.rows, {0, 1, 0, 3}, {}, p.done};
     wide::startSync(shared.sync);
   }
+  __syncthreads();
+  if (threadIdx.x < 32)
+    wide::dealSteps<Wide>();
   __syncthreads();
   const int warp = threadIdx.x / 32;
   if (warp < kConsumerWarps) {
