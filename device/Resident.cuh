@@ -38,11 +38,12 @@
 // Of a kernel with wide passes:
 //
 //   chunksAhead()     chunks that the producer copies before it knows the pass, at most
-//   beginWide()       before the CTA's warps begin a wide pass; a barrier of the CTA follows. Consumer thread 0
+//   beginWide()       before the CTA's warps begin a wide pass; a barrier of the CTA follows. All lanes of warp 0
 //   endWide()         CTA 0's consumers, when all CTAs have left it
 //   runWide()         the consumers' role; false when the kernel stops
-//   bringWide(role)   another warp's, all lanes. They return in any case: when the kernel stops, what they wait for
-//                     counts as there
+//   bringWide(role)   another warp's, all lanes; of the last role the producer's lanes alone, so it calls nothing that
+//                     is for a whole warp. They return in any case: when the kernel stops, what they wait for counts
+//                     as there
 //===----------------------------------------------------------------------===//
 #pragma once
 

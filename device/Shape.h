@@ -157,6 +157,8 @@ MEGALITH_SHAPE long long imageBytes(long long columns) {
 
 /// Rows of a tile of such a pass; and rows for which one counter counts.
 constexpr int kWideTile = 128, kWideCountedRows = 64;
+/// Steps of a layer, at most: a lane deals each.
+constexpr int kWideSteps = 32;
 /// The ring's stages, and bytes of one: 64 columns of 128 weight rows and of a tile of the pass.
 constexpr int kWideStages = 6, kWideStageBytes = 2 * kWideTile * 2 * kBlockColumns * 2;
 /// Bytes of a consumer warp's sums that are turned, as two planes of 32 rows (WideTile.cuh).

@@ -198,7 +198,9 @@ template <class W, class A> struct Attending {
       count();
     }
     ring.arrive(&ring.sync->taken);
+    __syncwarp();
     barrierAwait(&ring.sync->entered, ring.layer++ & 1);
+    __syncwarp(); // no lane still waits when the producers have begun the next layer
     ring.arrive(&ring.sync->left);
     ++ring.turn;
     ring.keep();

@@ -145,36 +145,37 @@ template <class W, class A, class Fn> __device__ __forceinline__ void eachAttend
   }
 }
 
-/// A role's side of the stages of K and V.
+/// A role's side of the stages of K and V. Models of one kernel share the barriers, and may have other numbers of
+/// stages: so each stage has a parity of its own, and each layer begins with stage 0.
 template <class A> struct AttendRing {
   using T = AttendShape<A>;
   char *stages;
   AttendSync *sync;
   int role;
-  int stage;
-  u32 parity, turn, layer; ///< units and layers so far, of which the last bit counts
+  int stage = 0;
+  u32 parities;    ///< bit s: of the next round in stage s
+  u32 turn, layer; ///< units and layers so far, of which the last bit counts
 
   __device__ __forceinline__ AttendRing(char *stages, AttendSync &sync, int role)
-      : stages(stages), sync(&sync), role(role), stage(__shfl_sync(~0u, sync.places[role].word, 0) / 8),
-        parity(__shfl_sync(~0u, sync.places[role].word, 0) / 4 % 2),
+      : stages(stages), sync(&sync), role(role), parities(__shfl_sync(~0u, sync.places[role].word, 0) / 4),
         turn(__shfl_sync(~0u, sync.places[role].word, 0) / 2 % 2),
         layer(__shfl_sync(~0u, sync.places[role].word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
     __syncwarp(); // lanes may still read it
     if (laneId() == 0)
-      sync->places[role] = {stage * 8 + parity * 4 + turn % 2 * 2 + layer % 2};
+      sync->places[role] = {parities * 4 + turn % 2 * 2 + layer % 2};
     __syncwarp();
   }
   __device__ __forceinline__ char *at(int of) const { return stages + of * kStageBytes; }
   __device__ __forceinline__ void advance() {
-    if (++stage == T::stages) {
+    parities ^= 1u << stage;
+    if (++stage == T::stages)
       stage = 0;
-      parity ^= 1;
-    }
   }
+  __device__ __forceinline__ u32 parity() const { return parities >> stage & 1; }
   /// A consumer. What cp.async has written is there for products after this.
   __device__ __forceinline__ void awaitFull() const {
-    barrierAwait(&sync->full[stage], parity);
+    barrierAwait(&sync->full[stage], parity());
     __syncwarp();
     fenceAsyncShared();
   }

@@ -105,7 +105,7 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
       for (int slab = 0; slab < 2 * T::slabs; ++slab) {
         const int dims = slab % T::slabs * 64;
         const char *const pool = (slab < T::slabs ? model.kCache : model.vCache) + head + dims * 2;
-        barrierAwait(&ring.sync->empty[ring.stage], ring.parity ^ 1);
+        barrierAwait(&ring.sync->empty[ring.stage], ring.parity() ^ 1);
         __syncwarp();
         if (T::dim % 64 == 0 || (T::dim > 64 && dims == 0))
           copyPositions<A, 64>(ring.at(ring.stage), pool, place, from - first, visible - first, part);

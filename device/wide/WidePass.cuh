@@ -8,8 +8,8 @@
 //   M::multiply(), M::workOnRows(), M::attend(layer)                    consumers
 //   M::bringWeights(range, half), M::bringKeys(layer, half)             warps that bring weights
 //   M::bringRows(range), M::bringQueries(layer)                         the warp that brings rows
-//   M::dealSteps()                                                      a consumer warp, before all roles begin
-//   M::signal(range)                                                    the warp that tells what is written
+//   M::dealSteps()                                                      a consumer warp, first: all others read it
+//   M::signal(range)                                                    the thread that tells what is written
 //===----------------------------------------------------------------------===//
 #pragma once
 

@@ -1,11 +1,11 @@
 //===- WideRing.cuh - operands of a wide pass through shared memory -------===//
 //
 // Warps bring both operands of products into a ring of stages, and eight warps multiply. A stage has 64 columns: of 128
-// weight rows, [eight rows][block of 32 columns][row][64 bytes] (Step::eightBytes), and of a tile of the pass, as in
+// weight rows, [eight rows][block of 32 columns][row][64 bytes], and of a tile of the pass, as in
 // its image.
 //
 // Two warps bring weights. They wait for nothing but a free stage: so they come before an edge. One warp brings rows of
-// the pass, when they are there. One warp tells other CTAs what the consumers have written: these need not wait until
+// the pass, when they are there. One thread tells other CTAs what the consumers have written: these need not wait until
 // stores arrive.
 //===----------------------------------------------------------------------===//
 #pragma once

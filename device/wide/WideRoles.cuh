@@ -1,9 +1,10 @@
 //===- WideRoles.cuh - what the warps of a CTA do in a wide pass ----------===//
 //
-// All lanes of a role's warps call its function, once for each range of steps. Producers' ranges do not go over a step
-// of attention (WideAttend.cuh). What reads a counter in memory, and so waits, is no product's: see takeRange.
+// All lanes of a role's warps call its function, once for each range of steps, when dealSteps has dealt them; `signal`
+// is one thread's. Producers' ranges do not go over a step of attention (WideAttend.cuh). What reads a counter in
+// memory, and so waits, is no product's: see takeRange.
 //
-//   W::shared()        shared memory: stages, turns (kTurnBytes of each consumer warp), sync, pass
+//   W::shared()        shared memory (Shared in WideRing.cuh)
 //   W::steps(), W::rows()   see eachUnit
 //   W::operand(i, layer)   an image of an operand
 //   W::stream()        packed weights

@@ -129,7 +129,8 @@ struct DealtStep {
   Counts before;
 };
 /// How the steps of a pass are dealt, which is found once: divisions in front of each unit would take their time.
-constexpr int kMostSteps = 32;
+constexpr int kMostSteps = kWideSteps;
+static_assert(kMostSteps == 32); // a lane has one
 struct Deals {
   int pairs; ///< of a layer
   Counts counts;

@@ -19,8 +19,6 @@ namespace {
 
 /// Pairs of a strip: what a warp ends together is of one epilogue.
 constexpr int64_t kStripPairs = 8;
-/// Steps of a layer (device/wide/WideSteps.cuh): its phases, and one before them.
-constexpr size_t kMostSteps = 32;
 
 class Widening {
 public:
@@ -32,13 +30,15 @@ public:
       return fmt::format("{} has no code for them", plan.profile.name);
     if (!plan.knobs.wholePasses)
       return "of `--plan passes=pieces`";
+    if (plan.knobs.stamps)
+      return "of `--plan stamps=1`, which takes the times of phases";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
     const Segment &body = planned.segments[0];
     if (body.repeated.empty())
       return "the model has no layers";
-    if (body.repeated.size() >= kMostSteps)
-      return fmt::format("a layer has {} phases, more than {}", body.repeated.size(), kMostSteps - 1);
+    if (body.repeated.size() >= kWideSteps) // and one before them
+      return fmt::format("a layer has {} phases, more than {}", body.repeated.size(), kWideSteps - 1);
     std::string why;
     for (const Phase &phase : body.before)
       if (why.empty() && phase.kind != Phase::Map && phase.kind != Phase::Copy)
