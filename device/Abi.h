@@ -373,7 +373,7 @@ template <int Models> struct LaunchParamsOf {
   long long traceCapacity; ///< words
   float *logits;           ///< null, or [requests][logitsRows][vocab] of the predicted positions;
                            ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed. Where rows
-                           ///< may be a tree, [slots][callTokens][vocab] of drafts follow. Of a live session the
+                           ///< may be a tree, [slots][draftRows][vocab] of drafts follow. Of a live session the
                            ///< lines of requests that asked for them, see there
   long long logitsRows;    ///< of a live session 0
   TimeRecord *times;       ///< one and max_new_tokens of each request

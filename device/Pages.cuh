@@ -313,7 +313,7 @@ struct PoolState : Pages<P>,
   __device__ __forceinline__ int draftLine(int slot, int place, const OwnLines &own) const {
     const abi::LaunchParams &p = paramsOfCta();
     const int begin =
-        p.logitsRows > 0 ? int(p.numRequests * p.logitsRows) + slot * P::callTokens : int(own.first) + own.count;
+        p.logitsRows > 0 ? int(p.numRequests * p.logitsRows) + slot * P::draftRows : int(own.first) + own.count;
     return begin + place - fedFrom[slot];
   }
   /// The most that the pool has room for.

@@ -149,9 +149,12 @@ template <class K> __device__ __forceinline__ void bringWindows() {
 }
 
 /// All warps of a CTA begin a pass that runs whole, or end it; or the kernel leaves, which is as a beginning. `Lanes`
-/// of a warp: where others have returned, a barrier of threads would wait for them.
+/// of a warp: where others have returned, a barrier of threads would wait for them. Warps without work in other passes
+/// have called idleSync before: in such a barrier they take no time of the others, as they would if they looked.
 template <class K, int Lanes = 32> __device__ __forceinline__ void meet(bool ends) {
   u64 *const bar = &K::shared().sync.wholePass;
+  if (!ends && warpId() == 0)
+    idleSync();
   if constexpr (Lanes > 1)
     __syncwarp();
   if (laneId() == 0)
@@ -202,7 +205,7 @@ template <class K> __device__ __forceinline__ void runBeside() {
     if (mine)
       windows.drain();
   } else {
-    takePart<K, 32>(warp - 2, [] {});
+    takePart<K, 32>(warp - 2, [] { idleSync(); });
   }
 }
 

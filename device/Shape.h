@@ -28,9 +28,10 @@ MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b
 constexpr int kConsumerWarps = 8;
 constexpr int kConsumerThreads = kConsumerWarps * 32;
 constexpr int kCtaThreads = kConsumerThreads + 64;
-/// Of a kernel with wide passes: one more warp brings weights, and one tells other CTAs what has been written.
+/// Of a kernel with passes that run whole: two more warps bring weights, keys and values in these.
 constexpr int kWideCtaThreads = kCtaThreads + 64;
 constexpr int kWarpsBeside = kWideCtaThreads / 32 - kConsumerWarps; ///< warps that are no consumers, of these
+constexpr int kIdleThreads = (kWarpsBeside - 2 + 1) * 32; ///< warp 0, and those beside without work in other passes
 static_assert(kWideCtaThreads <= (kCtaThreads + 127) / 128 * 128, "registersOfThread()");
 
 /// Stages of the ring of weights, at most.

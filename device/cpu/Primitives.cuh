@@ -154,6 +154,7 @@ Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
 }
 void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
+void idleSync() { cpu::kernel::barrier(2, kIdleThreads); }
 bool consumerSyncAny(bool mine) { return cpu::kernel::barrierAny(1, kConsumerThreads, mine); }
 u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
 void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }

@@ -160,6 +160,7 @@ Words4 loadMatrices(const void *p, int bytes) {
   return w;
 }
 void consumerSync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory"); }
+void idleSync() { asm volatile("bar.sync 2, %0;" ::"n"(kIdleThreads) : "memory"); }
 bool consumerSyncAny(bool mine) {
   u32 any;
   asm volatile("{\n"

@@ -79,6 +79,7 @@ private:
     if (!layoutOf.trees)
       return;
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
+    constant("draftRows", layoutOf.draftRows, "of all calls in a run of a stage that feeds drafts");
     constant("layers", model->get<attr::kv_layers>());
     constant("kvHeads", model->get<attr::kv_heads>());
     constant("headDim", model->get<attr::head_dim>());

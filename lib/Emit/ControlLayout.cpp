@@ -51,7 +51,8 @@ ControlLayout::ControlLayout(const ir::Module &module)
 
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = word(op->get<attr::type>());
-  std::map<std::pair<std::string, std::string>, int64_t> calls; // of a stage and a model
+  std::map<std::pair<std::string, std::string>, int64_t> calls, rowsOfRun; // of a stage and a model
+  std::set<std::pair<std::string, std::string>> drafting;
   const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
   for (PoolLayout &pool : pools)
     pool.callTokens = rows;
@@ -85,6 +86,9 @@ ControlLayout::ControlLayout(const ir::Module &module)
     for (PoolLayout &pool : pools)
       if (!several() || pool.op->name == site.model)
         pool.callTokens = std::max(pool.callTokens, number * rows);
+    rowsOfRun[{site.stage, site.model}] += (site.loop < 0 ? 1 : rounds[site.loop]) * ir::mostRows(module, issue);
+    if (site.draft)
+      drafting.insert({site.stage, site.model});
     const Operation *model = module.find(Op::Model, issue.name);
     const std::vector<std::string> named = model ? model->get<attr::results>() : std::vector<std::string>();
     results = std::max<int64_t>(results, 1 + named.size());
@@ -96,6 +100,9 @@ ControlLayout::ControlLayout(const ir::Module &module)
     sites.push_back(site);
   }
   for (PoolLayout &pool : pools) {
+    for (const auto &[run, most] : rowsOfRun)
+      if (drafting.count(run) && (!several() || pool.op->name == run.second))
+        pool.draftRows = std::max(pool.draftRows, most);
     pool.trees = pool.op && ir::mayBeTrees(module, pool.op->name);
     pool.continues = pool.op && ir::draftsContinue(module, pool.op->name);
     callWords += pool.callWords();

@@ -6,6 +6,7 @@
 #include "Names.h"
 #include "llvm/ADT/STLExtras.h"
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ struct CallSite {
 struct PoolLayout {
   const ir::Operation *op, *model; ///< null: there is none
   std::string name;                ///< in the source, where there are several
-  int64_t callTokens = 0;          ///< that its calls of one stage feed
+  int64_t callTokens = 0;          ///< room for what its calls of one stage feed
+  int64_t draftRows = 0;           ///< rows of all its calls in a run of a stage that feeds drafts, at most
   bool continues = false;          ///< drafts of a run of a stage stand one after the other
   bool trees = false;              ///< rows need not be a chain
 

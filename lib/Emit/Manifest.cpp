@@ -117,7 +117,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     j["tick_passes"] = passes;
   }
   if (layout.pools[0].trees)
-    j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
+    j["draft_lines"] = module.param("slots") * layout.pools[0].draftRows; // of logits, see keepLogits
   bool settings = layout.queries > 0;
   ir::walk(module.root.region(),
            [&](const ir::Operation &op) { settings |= op.op == Op::Sampling || op.op == Op::Uniform; });

@@ -156,7 +156,8 @@ private:
       plan.flaggedBytes =
           planned.wide.doneOffset + roundUp(ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256);
       planned.wide.partsOffset = plan.flaggedBytes;
-      plan.flaggedBytes += plan.ctas * partsOfWide(planned, model);
+      planned.wide.partBytes = partsOfWide(planned, model);
+      plan.flaggedBytes += plan.ctas * planned.wide.partBytes;
       for (Buffer &b : planned.buffers)
         if (b.wideBytes) {
           b.wideOffset = plan.flaggedBytes;

@@ -100,6 +100,15 @@ private:
         ranges.push_back(
             {b.counterOffset, b.instances * kCounterBytes, kCounterBytes, fmt::format("the counters of `{}`", b.name)});
       }
+    if (plan.wide()) {
+      ranges.push_back({planned.wide.doneOffset, ceilDiv<int64_t>(plan.rowsPerPass, kWideCountedRows) * 4, 256,
+                        "the counters of whole passes"});
+      ranges.push_back(
+          {planned.wide.partsOffset, plan.ctas * planned.wide.partBytes, 256, "the sums of attention of whole passes"});
+      for (const Buffer &b : planned.buffers)
+        ranges.push_back(
+            {b.wideOffset, b.wideInstances() * b.wideBytes, 256, fmt::format("rows of whole passes of `{}`", b.name)});
+    }
     llvm::erase_if(ranges, [](const Range &r) { return r.bytes == 0; });
     llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
     int64_t end = plan.passBytes();

@@ -177,7 +177,7 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
     diags.note(
         fmt::format("how many rows of it one tick serves depends on the load. To read rows of many tokens, feed a "
                     "piece at a time: `{0}(tokens[kv.{0}.len:-1][:{1}])`",
-                    e.text, std::min(call.chunk, ctx.rowsPerPass())));
+                    e.text, std::min<int64_t>({call.chunk, ctx.rowsPerPass(), limits::readRows})));
     return nullptr;
   }
   if (call.chunk) {

@@ -325,8 +325,8 @@ def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
         ("    on: PREFILL\n", "    on: PREFILL\n    progress: fed\n"),
         (
             "target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)",
-            "target(tokens[kv.target.len:-1][:prefill_chunk], kv=draft, keep=none)\n"
-            "      - fed: min(fed + prefill_chunk, len(tokens) - 1)\n      - kv.target.keep: fed",
+            "target(tokens[kv.target.len:-1][:128], kv=draft, keep=none)\n"
+            "      - fed: min(fed + 128, len(tokens) - 1)\n      - kv.target.keep: fed",
         ),
     ):
         assert text.count(old) == 1

@@ -5,9 +5,9 @@
 //
 // model    target (llama)
 // source   pipelines/adaptive_speculative.yaml
-// params   slots = 8, rows_per_pass = 128, rows_beside = 128, max_block = 8, mid_block = 4,
+// params   slots = 8, rows_per_pass = 2048, rows_beside = 1920, max_block = 8, mid_block = 4,
 // min_block = 1, pressure_block = 2, high_ema = 0.8, mid_ema = 0.5, ema_alpha = 0.2, initial_ema =
-// 0.8, observe_empty = 1, ngram = 3, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
+// 0.8, observe_empty = 1, ngram = 3, prefill_chunk = 2048, kv_pages = 512, page_tokens = 128
 //
 // Reading order: the request and its states, one function per stage, and last the ticks, which the
 // resident loop calls.
@@ -19,7 +19,9 @@ using namespace megalith::device;
 
 struct Config {
   static constexpr int slots = 8;
-  static constexpr int rowsPerPass = 128;
+  static constexpr int rowsPerPass = 2048;
+  static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr int rowsBeside = 1920; // of calls with chunk, while another request holds a slot
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
@@ -28,7 +30,7 @@ struct Config {
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
-  static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr int callTokens = 2048; // that the calls of one stage feed
   static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
@@ -39,8 +41,8 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
-  static constexpr int controlBegin = 195584; // byte of shared memory at which Control stands
-  static constexpr int controlRoom = 2928; // bytes of it
+  static constexpr int controlBegin = 218112; // byte of shared memory at which Control stands
+  static constexpr int controlRoom = 2976; // bytes of it
 };
 
 //   state     flags     next
@@ -83,7 +85,7 @@ enum class Gauge : int { block_size_block };
 namespace calls {
 // Stage prefill calls the model.
 struct Prefill {
-  static constexpr int site = 0, chunk = 128;
+  static constexpr int site = 0, chunk = 2048;
   static constexpr bool draft = false, wantsLogits = false;
 };
 // Stage verify calls the model.
@@ -108,7 +110,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 57 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 112 "adaptive_speculative.control.cu"
+#line 114 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), up to its call.
@@ -118,7 +120,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 122 "adaptive_speculative.control.cu"
+#line 124 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:65).
@@ -135,7 +137,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 69 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 139 "adaptive_speculative.control.cu"
+#line 141 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), up to its call.
@@ -146,7 +148,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 74 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 150 "adaptive_speculative.control.cu"
+#line 152 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), after its call.
@@ -154,7 +156,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 63 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 158 "adaptive_speculative.control.cu"
+#line 160 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), after its call.
@@ -178,7 +180,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 79 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 182 "adaptive_speculative.control.cu"
+#line 184 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:81).
@@ -208,7 +210,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 90 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 212 "adaptive_speculative.control.cu"
+#line 214 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 
@@ -216,6 +218,8 @@ static __device__ void commit(Activation &t) {
 // its tick.
 __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
+  if (afterPass && nextPiece(c)) // of the same pass
+    return;
   for (;; afterPass = true) {
     if (afterPass) {
       everySlot(c, [&](Activation &t) {

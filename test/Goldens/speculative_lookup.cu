@@ -5,8 +5,8 @@
 //
 // model    target (llama)
 // source   pipelines/speculative_lookup.yaml
-// params   slots = 8, rows_per_pass = 128, rows_beside = 128, block = 8, ngram = 3, prefill_chunk
-// = 128, kv_pages = 512, page_tokens = 128
+// params   slots = 8, rows_per_pass = 2048, rows_beside = 1920, block = 8, ngram = 3,
+// prefill_chunk = 2048, kv_pages = 512, page_tokens = 128
 //
 // Reading order: the request and its states, one function per stage, and last the ticks, which the
 // resident loop calls.
@@ -18,7 +18,9 @@ using namespace megalith::device;
 
 struct Config {
   static constexpr int slots = 8;
-  static constexpr int rowsPerPass = 128;
+  static constexpr int rowsPerPass = 2048;
+  static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr int rowsBeside = 1920; // of calls with chunk, while another request holds a slot
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
@@ -27,7 +29,7 @@ struct Config {
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write after all of a request's tokens
-  static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr int callTokens = 2048; // that the calls of one stage feed
   static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
@@ -38,8 +40,8 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlBegin = 195584; // byte of shared memory at which Control stands
-  static constexpr int controlRoom = 2928; // bytes of it
+  static constexpr int controlBegin = 218112; // byte of shared memory at which Control stands
+  static constexpr int controlRoom = 2976; // bytes of it
 };
 
 //   state     flags     next
@@ -78,7 +80,7 @@ enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };
 namespace calls {
 // Stage prefill calls the model.
 struct Prefill {
-  static constexpr int site = 0, chunk = 128;
+  static constexpr int site = 0, chunk = 2048;
   static constexpr bool draft = false, wantsLogits = false;
 };
 // Stage verify calls the model.
@@ -103,7 +105,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 37 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 107 "speculative_lookup.control.cu"
+#line 109 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), up to its call.
@@ -113,7 +115,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 42 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 117 "speculative_lookup.control.cu"
+#line 119 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:45).
@@ -125,7 +127,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 49 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 129 "speculative_lookup.control.cu"
+#line 131 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), up to its call.
@@ -136,7 +138,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 54 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 140 "speculative_lookup.control.cu"
+#line 142 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), after its call.
@@ -144,7 +146,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 43 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 148 "speculative_lookup.control.cu"
+#line 150 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), after its call.
@@ -163,7 +165,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 56 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 167 "speculative_lookup.control.cu"
+#line 169 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:58).
@@ -187,7 +189,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 66 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 191 "speculative_lookup.control.cu"
+#line 193 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
@@ -195,6 +197,8 @@ static __device__ void commit(Activation &t) {
 // its tick.
 __device__ __noinline__ void controlTicks(bool afterPass) {
   Control &c = controlOfCta<Control>();
+  if (afterPass && nextPiece(c)) // of the same pass
+    return;
   for (;; afterPass = true) {
     if (afterPass) {
       everySlot(c, [&](Activation &t) {
@@ -247,44 +251,59 @@ extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Confi
 //
 // model    target (llama)
 // source   pipelines/models/llama.yaml
-// plan     h200: 132 CTAs of 10 warps, a ring of 16 x 8192 bytes
+// plan     h200: 132 CTAs of 12 warps, a ring of 16 x 8192 bytes
 //
 // Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh)
 // calls.
 
 #include "megalith/TensorUnit.cuh"
+#include "megalith/WidePass.cuh"
 
 namespace abi = megalith::abi;
 using namespace megalith::device;
 
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
+using WeightRing = Ring<16, 8192, 4, 4, 8, 64, true>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlBegin = 195584; // byte of shared memory at which its state stands
+  static constexpr int controlBegin = 218112; // byte of shared memory at which its state stands
   static constexpr int rowsPerPass = 128;
   static constexpr int vocab[] = {260};
   static constexpr int pages[] = {512};
   static constexpr int pageTokens[] = {128};
+  static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
   static constexpr bool asksMore = true; // than the best token of each row of a chain
 };
 
 // Shared memory of a CTA. The control unit's state comes after it.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
-  alignas(128) float scratch[12288]; // lent stages go on where it ends
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   TreePass pass;
   RingShared sync;
   GridEdges grid;
-  PassDraws<Facts::rowsPerPass> draws;
   StreamPlace places[kConsumerWarps]; // of the warps, between two phases
+  wide::Sync wideSync; // of passes that run whole
+  // From here on passes that run whole have their own: no other pass needs again what stands here.
+  alignas(128) PassDraws<Facts::rowsPerPass> draws;
+  alignas(128) float scratch[12288]; // lent stages go on where it ends
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
 
+  __device__ __forceinline__ wide::Shared wide() { return wide::sharedFrom(this, &draws, wideSync, pass); }
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
 static_assert(sizeof(Shared) <= Facts::controlBegin, "the plan reserves this much");
+static_assert(wide::endFrom(sizeof(Shared) - sizeof(Shared::scratch) - sizeof(Shared::ring) - sizeof(Shared::draws)) <= Facts::controlBegin);
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+extern "C" __device__ void megalith_wide_deal();
+extern "C" __device__ void megalith_wide_multiply();
+extern "C" __device__ void megalith_wide_work();
+extern "C" __device__ void megalith_wide_attend(int layer);
+extern "C" __device__ void megalith_wide_weights(wide::Range range, int half);
+extern "C" __device__ void megalith_wide_keys(int layer, int half);
+extern "C" __device__ void megalith_wide_rows(wide::Range range);
+extern "C" __device__ void megalith_wide_queries(int layer);
+extern "C" __device__ void megalith_wide_signal(wide::Range range);
 
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
@@ -421,6 +440,10 @@ struct Images : FlaggedWords {
   __device__ __forceinline__ auto head_operand(int instance) const { return FlaggedWords::image<256>(89127680, instance * 65536ll); }
 };
 
+// Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before
+// was of this model.
+__device__ __forceinline__ int chunksAhead() { return chunksOf<matrices::WqWkWv>(); }
+
 namespace phases {
 
 // x (llama.yaml:42): row by row.
@@ -435,7 +458,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 197 "target.tensors.cu"
+#line 216 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -456,7 +479,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 218 "target.tensors.cu"
+#line 237 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -465,7 +488,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 227 "target.tensors.cu"
+#line 246 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -507,7 +530,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 269 "target.tensors.cu"
+#line 288 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -519,7 +542,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 281 "target.tensors.cu"
+#line 300 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -527,7 +550,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 289 "target.tensors.cu"
+#line 308 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -550,27 +573,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 312 "target.tensors.cu"
+#line 331 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 316 "target.tensors.cu"
+#line 335 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 321 "target.tensors.cu"
+#line 340 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 325 "target.tensors.cu"
+#line 344 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 332 "target.tensors.cu"
+#line 351 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -589,12 +612,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 351 "target.tensors.cu"
+#line 370 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
-#line 356 "target.tensors.cu"
+#line 375 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -605,7 +628,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 367 "target.tensors.cu"
+#line 386 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -629,7 +652,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 391 "target.tensors.cu"
+#line 410 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -662,7 +685,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 424 "target.tensors.cu"
+#line 443 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -671,7 +694,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 433 "target.tensors.cu"
+#line 452 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -692,7 +715,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 454 "target.tensors.cu"
+#line 473 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -714,27 +737,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 476 "target.tensors.cu"
+#line 495 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 480 "target.tensors.cu"
+#line 499 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 485 "target.tensors.cu"
+#line 504 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 489 "target.tensors.cu"
+#line 508 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 496 "target.tensors.cu"
+#line 515 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -760,7 +783,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 522 "target.tensors.cu"
+#line 541 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -849,14 +872,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 611 "target.tensors.cu"
+#line 630 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 618 "target.tensors.cu"
+#line 637 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -881,7 +904,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 643 "target.tensors.cu"
+#line 662 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -905,25 +928,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 667 "target.tensors.cu"
+#line 686 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 671 "target.tensors.cu"
+#line 690 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 676 "target.tensors.cu"
+#line 695 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 680 "target.tensors.cu"
+#line 699 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 685 "target.tensors.cu"
+#line 704 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -987,6 +1010,21 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.models[0].stream, NoKv());
 } // streamHead
 
+// Passes that run whole (WidePass.cuh). The roles' functions stand in a unit of their own.
+struct Wide {
+  static constexpr int layers = 6, stepsOfLast = 2;
+  static constexpr wide::Part parts[] = {{wide::Work::OnRows, 0, 1}, {wide::Work::Product, 1, 2}, {wide::Work::Attention, 2, 3}, {wide::Work::Product, 3, 4}, {wide::Work::OnRows, 4, 5}, {wide::Work::Product, 5, 7}};
+  __device__ __forceinline__ static void dealSteps() { megalith_wide_deal(); }
+  __device__ __forceinline__ static void multiply() { megalith_wide_multiply(); }
+  __device__ __forceinline__ static void workOnRows() { megalith_wide_work(); }
+  __device__ __forceinline__ static void attend(int layer) { megalith_wide_attend(layer); }
+  __device__ __forceinline__ static void bringWeights(wide::Range range, int half) { megalith_wide_weights(range, half); }
+  __device__ __forceinline__ static void bringKeys(int layer, int half) { megalith_wide_keys(layer, half); }
+  __device__ __forceinline__ static void bringRows(wide::Range range) { megalith_wide_rows(range); }
+  __device__ __forceinline__ static void bringQueries(int layer) { megalith_wide_queries(layer); }
+  __device__ __forceinline__ static void signal(wide::Range range) { megalith_wide_signal(range); }
+};
+
 // What the resident loop (Resident.cuh) takes of this model.
 struct Model {
   using Workspace = ::Workspace;
@@ -995,11 +1033,17 @@ struct Model {
   static constexpr int bestEdge = Edges::best;
   static constexpr long long best = Flagged::best;
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(sharedOfCta().sync, kBodySteps, p.models[0].stream, 0); }
+  __device__ __forceinline__ static void beginWide() { wide::begin<::Wide>(sharedOfCta().wide().pass, sharedOfCta().pass.numRows, wideDone()); }
+  __device__ __forceinline__ static u32 *wideDone() { return reinterpret_cast<u32 *>(sharedOfCta().params.flagged + 89193216ll); }
+  __device__ __forceinline__ static void endWide() { wide::clear(wideDone(), 32); }
+  __device__ __forceinline__ static bool runWide() { return wide::consume<::Wide>(sharedOfCta().wide().pass, sharedOfCta().grid); }
+  __device__ __forceinline__ static void bringWide(int role) { wide::bring<::Wide>(role); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
   __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
   __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn)); }
   __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch); }
+  __device__ __forceinline__ static int chunksAhead() { return ::chunksAhead(); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
@@ -1117,28 +1161,507 @@ struct Kernel {
   using Stream = ::Stream;
   using Models = ModelList<Model>; // by their numbers
   static constexpr bool many = true, words = true, stamps = false, queries = true;
+  static constexpr bool wide = true; // passes run whole
   static constexpr int passEdge = 11;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
-  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); }
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { Model::start(p); wide::startSync(sharedOfCta().wideSync); }
 };
 
 // The resident kernel: one CTA per SM, launched once.
-extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
+extern "C" __global__ void __launch_bounds__(kWideCtaThreads, 1)
 megalith_run(const __grid_constant__ abi::LaunchParams p) {
   startResident<Kernel>(p);
-  if (warpId() == kConsumerWarps) {
-    if (laneId() >= Producer<WeightRing>::lanes)
-      return;
-    Producer<WeightRing> producer{{sharedOfCta().ring, &sharedOfCta().sync}};
-    streamPasses<Kernel>(producer);
-    producer.drain();
-    return;
-  } // producer
-  if (warpId() > kConsumerWarps) {
-    bringWindows<Kernel>();
-    return;
-  } // windows
+  if (warpId() >= kConsumerWarps)
+    return runBeside<Kernel>();
   runTicks<Kernel>(p);
 } // megalith_run
 
 extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfUnit<Facts>();
+
+#line 1 "target.wide.cu"
+//===- wide unit ----------------------------------------------------------===//
+//
+// The models in passes of more than 128 rows, made by megalith. The tensor unit
+// (target.tensors.cu) calls the roles at the end.
+//
+// model    target (llama)
+// source   pipelines/models/llama.yaml
+//
+// Reading order: constants and buffers, what becomes of each product's sums, work on rows, and the
+// table of steps.
+
+#include "megalith/WideUnit.cuh"
+
+namespace abi = megalith::abi;
+using namespace megalith::device;
+
+namespace wideUnit {
+using WeightRing = Ring<16, 8192, 4, 4, 8, 64, true>;
+using Stream = Consumer<WeightRing, 49152, 128>;
+
+// What the control unit must take for true, too (Units.cuh).
+struct Facts {
+  static constexpr int controlBegin = 218112; // byte of shared memory at which its state stands
+  static constexpr int rowsPerPass = 128;
+  static constexpr int vocab[] = {260};
+  static constexpr int pages[] = {512};
+  static constexpr int pageTokens[] = {128};
+  static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr bool asksMore = true; // than the best token of each row of a chain
+};
+
+// Shared memory of a CTA. The control unit's state comes after it.
+struct Shared {
+  abi::LaunchParams params; // here paramsOfCta() finds them
+  TreePass pass;
+  RingShared sync;
+  GridEdges grid;
+  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
+  wide::Sync wideSync; // of passes that run whole
+  // From here on passes that run whole have their own: no other pass needs again what stands here.
+  alignas(128) PassDraws<Facts::rowsPerPass> draws;
+  alignas(128) float scratch[12288]; // lent stages go on where it ends
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+
+  __device__ __forceinline__ wide::Shared wide() { return wide::sharedFrom(this, &draws, wideSync, pass); }
+  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
+};
+static_assert(sizeof(Shared) <= Facts::controlBegin, "the plan reserves this much");
+static_assert(wide::endFrom(sizeof(Shared) - sizeof(Shared::scratch) - sizeof(Shared::ring) - sizeof(Shared::draws)) <= Facts::controlBegin);
+__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+} // namespace wideUnit
+
+namespace wideUnit {
+
+// What the functions below find in the CTA.
+struct Cta {
+  __device__ __forceinline__ static const abi::LaunchParams &params() { return sharedOfCta().params; }
+  __device__ __forceinline__ static const PassShared &pass() { return sharedOfCta().pass; }
+  __device__ __forceinline__ static wide::Shared shared() { return sharedOfCta().wide(); }
+  __device__ __forceinline__ static int rows() { return shared().pass.rows; }
+  __device__ __forceinline__ static void await(const u32 *counter, u32 least) { awaitCount(sharedOfCta().grid, 17, counter, least); }
+};
+
+// The KV pool of the model, and the shape of its attention.
+namespace pools {
+struct Target {
+  static constexpr int model = 0; // its number in LaunchParams::models
+  static constexpr int heads = 8, kvHeads = 4, headDim = 32;
+  static constexpr int layers = 6, pages = 512, pageTokens = 128;
+  static constexpr int rows = 128;
+  static constexpr bool trees = true; // rows of a slot need not be a chain
+  static constexpr long long paths = 6400; // in the flagged words
+  static constexpr int pathPlaces = 64; // of rows of earlier calls of a run, at most
+  static constexpr long long sums = 579840;
+  static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
+  static constexpr int wideRound = 55, wideUnit = 22, wideParts = 40; // times of it, as planRanges counts them
+  static constexpr long long wideSums = 16379392;
+};
+} // namespace pools
+// Activations. What a layer hands to the next one has two instances, which alternate; all others
+// have one.
+struct Buffers {
+  char *flagged;
+  __device__ __forceinline__ auto x(int instance) const { return wide::ImageRows<256>(flagged + 94600192ll + instance % 2 * 1048576ll); }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int) const { return wide::ImageRows<256>(flagged + 96697344ll); }
+  __device__ __forceinline__ auto q(int) const { return wide::ImageRows<256>(flagged + 97745920ll); }
+  __device__ __forceinline__ auto attention(int) const { return wide::ImageRows<256>(flagged + 98794496ll); }
+  __device__ __forceinline__ auto x2(int) const { return wide::ImageRows<256>(flagged + 99843072ll); }
+  __device__ __forceinline__ auto gate_up_operand(int) const { return wide::ImageRows<256>(flagged + 100891648ll); }
+  __device__ __forceinline__ auto gate_up(int) const { return wide::ImageRows<704>(flagged + 101940224ll); }
+};
+
+namespace matrices {
+
+// wq, wk, wv (llama.yaml:46): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
+struct WqWkWv {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 64, firstCta = 1, ctas = 131;
+  static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
+  static constexpr int partsEdge = 12;
+  static constexpr long long parts = 5105920, partsDone = 7203072;
+  static constexpr long long offset = 0, layerBytes = 262144;
+};
+
+// wo (llama.yaml:49): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
+struct Wo {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
+  static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
+  static constexpr int partsEdge = 13;
+  static constexpr long long parts = 7203328, partsDone = 8251904;
+  static constexpr long long offset = 1572864, layerBytes = 131072;
+};
+
+// gate with up (llama.yaml:51): 88 groups of 2 tiles in 1 rounds of 131 CTAs.
+struct GateUp {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 2, groups = 88, firstCta = 1, ctas = 131;
+  static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
+  static constexpr int partsEdge = 14;
+  static constexpr long long parts = 8252160, partsDone = 14019328;
+  static constexpr long long offset = 2359296, layerBytes = 720896;
+};
+
+// down (llama.yaml:51): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
+struct Down {
+  static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
+  static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
+  static constexpr int partsEdge = 15;
+  static constexpr long long parts = 14019584, partsDone = 15068160;
+  static constexpr long long offset = 6684672, layerBytes = 393216;
+};
+} // namespace matrices
+
+// x (llama.yaml:42): a row, by a warp.
+__device__ __forceinline__ void targetBodyX(int layer, int row) {
+  const abi::LaunchParams &p = Cta::params();
+  const Buffers b{p.flagged};
+  const wide::PassOfRuns<Cta> pass;
+  const WeightRows<256> embed_{weightAt(p.models[0], 0)};
+  for (int c = laneId() * 8; c < 256; c += 256) {
+#line 42 "pipelines/models/llama.yaml"
+    b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
+#line 150 "target.wide.cu"
+  }
+} // targetBodyX
+
+// wq_wk_wv operand (llama.yaml:46): a row, by a warp.
+__device__ __forceinline__ void targetBodyWqWkWvOperand(int layer, int row) {
+  const abi::LaunchParams &p = Cta::params();
+  const Buffers b{p.flagged};
+  const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
+#line 45 "pipelines/models/llama.yaml"
+  const float sum = rowSum<256>([&](int c) {
+#line 45 "pipelines/models/llama.yaml"
+    const auto x_ = b.x(layer).load8(row, c);
+    return mul(x_, x_);
+  });
+#line 165 "target.wide.cu"
+  for (int c = laneId() * 8; c < 256; c += 256) {
+    const auto x_ = b.x(layer).load8(row, c);
+#line 45 "pipelines/models/llama.yaml"
+    const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
+#line 45 "pipelines/models/llama.yaml"
+    const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
+#line 46 "pipelines/models/llama.yaml"
+    b.wq_wk_wv_operand(layer).store8(row, c, h_);
+#line 174 "target.wide.cu"
+  }
+} // targetBodyWqWkWvOperand
+
+// wq (llama.yaml:46): what becomes of its sums.
+struct TargetBodyWqWkWvWq {
+  static constexpr auto pairs = wide::Pairs::Halves;
+  static constexpr bool residual = false;
+  int layer;
+  wide::TileRows<Cta> rows;
+  wide::Image<256> to;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    const abi::LaunchParams &p = Cta::params();
+    const Buffers b{p.flagged};
+    rows.begin(firstRow, words);
+    to = b.q(layer).tile(firstRow);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
+    return {c0, c1};
+  }
+  __device__ __forceinline__ Beside<0, 2> early(int row, int c0, int c1) const {
+    const abi::LaunchParams &p = Cta::params();
+    const Rope<32> rope32{p.models[0].ropeCosSin};
+    const int position = rows.position(row);
+    Beside<0, 2> beside = {};
+    beside.values[0] = rope32.cosPair(position, c0, c1);
+    beside.values[1] = rope32.sinPair(position, c0, c1);
+    return beside;
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, const Beside<0, 2> &beside) const {
+#line 46 "pipelines/models/llama.yaml"
+    const auto t = toBf16(Floats<2>{{y0, y1}});
+#line 46 "pipelines/models/llama.yaml"
+    const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
+#line 46 "pipelines/models/llama.yaml"
+    return toBf16(t2);
+#line 211 "target.wide.cu"
+  }
+  __device__ __forceinline__ Nothing place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, Nothing, int col, Words4 words) const {
+#line 46 "pipelines/models/llama.yaml"
+    to.store(row, col, words);
+#line 217 "target.wide.cu"
+  }
+};
+
+// wk (llama.yaml:46): what becomes of its sums.
+struct TargetBodyWqWkWvWk {
+  static constexpr auto pairs = wide::Pairs::Halves;
+  static constexpr bool residual = false;
+  int layer;
+  wide::TileRows<Cta, pools::Target> rows;
+  wide::KvOfTile<pools::Target> keys;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    const abi::LaunchParams &p = Cta::params();
+    rows.begin(firstRow, words);
+    keys.cache = wide::layerOf<pools::Target>(p.models[0].kCache, layer);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
+    return {c0, c1};
+  }
+  __device__ __forceinline__ Beside<0, 2> early(int row, int c0, int c1) const {
+    const abi::LaunchParams &p = Cta::params();
+    const Rope<32> rope32{p.models[0].ropeCosSin};
+    const int position = rows.position(row);
+    Beside<0, 2> beside = {};
+    beside.values[0] = rope32.cosPair(position, c0, c1);
+    beside.values[1] = rope32.sinPair(position, c0, c1);
+    return beside;
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, const Beside<0, 2> &beside) const {
+#line 47 "pipelines/models/llama.yaml"
+    const auto t = toBf16(Floats<2>{{y0, y1}});
+#line 47 "pipelines/models/llama.yaml"
+    const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
+#line 49 "pipelines/models/llama.yaml"
+    return toBf16(t2);
+#line 253 "target.wide.cu"
+  }
+  __device__ __forceinline__ int place(int row) const { return rows.place(row); }
+  __device__ __forceinline__ void store(int row, int place, int col, Words4 words) const {
+#line 49 "pipelines/models/llama.yaml"
+    keys.store(place, col, words);
+#line 259 "target.wide.cu"
+  }
+};
+
+// wv (llama.yaml:46): what becomes of its sums.
+struct TargetBodyWqWkWvWv {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = false;
+  int layer;
+  wide::TileRows<Cta, pools::Target> rows;
+  wide::KvOfTile<pools::Target> values;
+  __device__ __forceinline__ void begin(int firstRow, int *words) {
+    const abi::LaunchParams &p = Cta::params();
+    rows.begin(firstRow, words);
+    values.cache = wide::layerOf<pools::Target>(p.models[0].vCache, layer);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = 2 * (pair - 192), c1 = c0 + 1;
+    return {c0, c1};
+  }
+  __device__ __forceinline__ Nothing early(int, int, int) const {
+    return {};
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, const Nothing &beside) const {
+#line 49 "pipelines/models/llama.yaml"
+    return toBf16(Floats<2>{{y0, y1}});
+#line 285 "target.wide.cu"
+  }
+  __device__ __forceinline__ int place(int row) const { return rows.place(row); }
+  __device__ __forceinline__ void store(int row, int place, int col, Words4 words) const {
+#line 49 "pipelines/models/llama.yaml"
+    values.store(place, col, words);
+#line 291 "target.wide.cu"
+  }
+};
+
+// wo (llama.yaml:49): what becomes of its sums.
+struct TargetBodyWoWo {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = true;
+  int layer;
+  wide::Image<256> to;
+  wide::Image<256> from;
+  __device__ __forceinline__ void begin(int firstRow, int *) {
+    const abi::LaunchParams &p = Cta::params();
+    const Buffers b{p.flagged};
+    to = b.x2(layer).tile(firstRow);
+    from = b.x(layer).tile(firstRow);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    return {c0, c1};
+  }
+  __device__ __forceinline__ Nothing early(int, int, int) const {
+    return {};
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, const Nothing &beside) const {
+#line 49 "pipelines/models/llama.yaml"
+    return toBf16(add(old, toBf16(Floats<2>{{y0, y1}})));
+#line 318 "target.wide.cu"
+  }
+  __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
+  __device__ __forceinline__ Nothing place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, Nothing, int col, Words4 words) const {
+#line 49 "pipelines/models/llama.yaml"
+    to.store(row, col, words);
+#line 325 "target.wide.cu"
+  }
+};
+
+// gate_up operand (llama.yaml:51): a row, by a warp.
+__device__ __forceinline__ void targetBodyGateUpOperand(int layer, int row) {
+  const abi::LaunchParams &p = Cta::params();
+  const Buffers b{p.flagged};
+  const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
+#line 50 "pipelines/models/llama.yaml"
+  const float sum = rowSum<256>([&](int c) {
+#line 50 "pipelines/models/llama.yaml"
+    const auto x_ = b.x2(layer).load8(row, c);
+    return mul(x_, x_);
+  });
+#line 340 "target.wide.cu"
+  for (int c = laneId() * 8; c < 256; c += 256) {
+    const auto x_ = b.x2(layer).load8(row, c);
+#line 50 "pipelines/models/llama.yaml"
+    const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
+#line 50 "pipelines/models/llama.yaml"
+    const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
+#line 51 "pipelines/models/llama.yaml"
+    b.gate_up_operand(layer).store8(row, c, h_);
+#line 349 "target.wide.cu"
+  }
+} // targetBodyGateUpOperand
+
+// gate with up (llama.yaml:51): what becomes of its sums.
+struct TargetBodyGateUpGateUp {
+  static constexpr auto pairs = wide::Pairs::One;
+  static constexpr bool residual = false;
+  int layer;
+  wide::Image<704> to;
+  __device__ __forceinline__ void begin(int firstRow, int *) {
+    const abi::LaunchParams &p = Cta::params();
+    const Buffers b{p.flagged};
+    to = b.gate_up(layer).tile(firstRow);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = pair;
+    return {c0, c0};
+  }
+  __device__ __forceinline__ Nothing early(int, int, int) const {
+    return {};
+  }
+  __device__ __forceinline__ Floats<1> value(int c0, int c1, float y0, float y1, Floats<2> old, const Nothing &beside) const {
+#line 51 "pipelines/models/llama.yaml"
+    const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
+#line 51 "pipelines/models/llama.yaml"
+    return toBf16(t);
+#line 376 "target.wide.cu"
+  }
+  __device__ __forceinline__ Nothing place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, Nothing, int col, Words4 words) const {
+#line 51 "pipelines/models/llama.yaml"
+    to.store(row, col, words);
+#line 382 "target.wide.cu"
+  }
+};
+
+// down (llama.yaml:51): what becomes of its sums.
+struct TargetBodyDownDown {
+  static constexpr auto pairs = wide::Pairs::Adjacent;
+  static constexpr bool residual = true;
+  int layer;
+  wide::Image<256> to;
+  wide::Image<256> from;
+  __device__ __forceinline__ void begin(int firstRow, int *) {
+    const abi::LaunchParams &p = Cta::params();
+    const Buffers b{p.flagged};
+    to = b.x(layer + 1).tile(firstRow);
+    from = b.x2(layer).tile(firstRow);
+  }
+  __device__ __forceinline__ wide::Columns columns(int pair) const {
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    return {c0, c1};
+  }
+  __device__ __forceinline__ Nothing early(int, int, int) const {
+    return {};
+  }
+  __device__ __forceinline__ Floats<2> value(int c0, int c1, float y0, float y1, Floats<2> old, const Nothing &beside) const {
+#line 51 "pipelines/models/llama.yaml"
+    return toBf16(add(old, toBf16(Floats<2>{{y0, y1}})));
+#line 409 "target.wide.cu"
+  }
+  __device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }
+  __device__ __forceinline__ Nothing place(int) const { return {}; }
+  __device__ __forceinline__ void store(int row, Nothing, int col, Words4 words) const {
+#line 51 "pipelines/models/llama.yaml"
+    to.store(row, col, words);
+#line 416 "target.wide.cu"
+  }
+};
+
+// The steps of a layer. Each has a number: of its operand, and of its end or its work on rows.
+__constant__ wide::Step kSteps[] = {
+  wide::rowStep(0), // wq_wk_wv operand
+  wide::productStep<matrices::WqWkWv>(true, 0, 1),
+  wide::attentionStep(wide::AttendShape<pools::Target>::tilesOfRow),
+  wide::productStep<matrices::Wo>(true, 1, 3),
+  wide::rowStep(4), // gate_up operand
+  wide::productStep<matrices::GateUp>(true, 2, 5),
+  wide::productStep<matrices::Down>(true, 3, 6),
+};
+
+// What the roles (device/wide) take of this model.
+struct Wide : Cta {
+  __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
+  static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::WqWkWv, matrices::Wo, matrices::GateUp, matrices::Down>();
+  __device__ __forceinline__ static const char *stream() { return Cta::params().models[0].stream; }
+  __device__ __forceinline__ static wide::Operand operand(int number, int layer) {
+    const Buffers b{Cta::params().flagged};
+    if (number == 0) return wide::operandOf(b.wq_wk_wv_operand(layer));
+    if (number == 1) return wide::operandOf(b.attention(layer));
+    if (number == 2) return wide::operandOf(b.gate_up_operand(layer));
+    return wide::operandOf(b.gate_up(layer));
+  }
+  static constexpr float scale = 0.17677669f;
+  __device__ __forceinline__ static const abi::ModelParams &model() { return Cta::params().models[0]; }
+  __device__ __forceinline__ static int runs() { return pass().runs; }
+  __device__ __forceinline__ static const PassRun &run(int i) { return pass().byRuns.run[i]; }
+  __device__ __forceinline__ static char *queries(int layer) { return Buffers{Cta::params().flagged}.q(layer).image.base; }
+  __device__ __forceinline__ static char *attended(int layer) { return Buffers{Cta::params().flagged}.attention(layer).image.base; }
+  __device__ __forceinline__ static char *parts() { return Cta::params().flagged + 89193472ll + ctaAgain() * wide::AttendShape<pools::Target>::partBytes; }
+  __device__ __forceinline__ static void row(int number, int layer, int row) {
+    if (number == 0 && layer == 0) {
+      targetBodyX(layer, row);
+      __syncwarp();
+    }
+    if (number == 0) return targetBodyWqWkWvOperand(layer, row);
+    if (number == 4) return targetBodyGateUpOperand(layer, row);
+  }
+  template <class Fn>
+  __device__ __forceinline__ static void end(int number, int layer, int pair, Fn fn) {
+    if (number == 1) {
+      if (pair < 128) fn(TargetBodyWqWkWvWq{layer});
+      else if (pair < 192) fn(TargetBodyWqWkWvWk{layer});
+      else if (pair < 256) fn(TargetBodyWqWkWvWv{layer});
+    } // wq_wk_wv
+    if (number == 3) {
+      if (pair < 128) fn(TargetBodyWoWo{layer});
+    } // wo
+    if (number == 5) {
+      if (pair < 704) fn(TargetBodyGateUpGateUp{layer});
+    } // gate_up
+    if (number == 6) {
+      if (pair < 128) fn(TargetBodyDownDown{layer});
+    } // down
+  }
+};
+} // namespace wideUnit
+
+// The roles.
+extern "C" __device__ void megalith_wide_deal() { wide::dealSteps<wideUnit::Wide>(); }
+extern "C" __device__ void megalith_wide_multiply() { wide::multiply<wideUnit::Wide>(); }
+extern "C" __device__ void megalith_wide_work() { wide::workOnRows<wideUnit::Wide>(); }
+extern "C" __device__ void megalith_wide_attend(int layer) { wide::attend<wideUnit::Wide, wideUnit::pools::Target>(layer); }
+extern "C" __device__ void megalith_wide_weights(wide::Range range, int half) { wide::bringWeights<wideUnit::Wide>(range, half); }
+extern "C" __device__ void megalith_wide_keys(int layer, int half) { wide::bringKeys<wideUnit::Wide, wideUnit::pools::Target>(layer, half); }
+extern "C" __device__ void megalith_wide_rows(wide::Range range) { wide::bringRows<wideUnit::Wide>(range); }
+extern "C" __device__ void megalith_wide_queries(int layer) { wide::bringQueries<wideUnit::Wide, wideUnit::pools::Target>(layer); }
+extern "C" __device__ void megalith_wide_signal(wide::Range range) { wide::signal<wideUnit::Wide>(range); }

@@ -233,6 +233,7 @@ struct WidePasses {
   int64_t stepsOfLast = 0; ///< phases of the last layer up to the one that stores its keys and values
   int64_t doneOffset = 0;  ///< in the flagged words: a counter of each kWideCountedRows rows
   int64_t partsOffset = 0; ///< there: parts of attention of each CTA
+  int64_t partBytes = 0;   ///< of a CTA
   int edge = -1;           ///< what the counters count
 };
 

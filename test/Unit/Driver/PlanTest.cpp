@@ -188,6 +188,25 @@ TEST_F(PlanTest, imagesHavePlacesOfTheirOwn) {
   EXPECT_EQ(verify(), "");
 }
 
+TEST_F(PlanTest, wholePassesHavePlacesOfTheirOwn) {
+  ASSERT_TRUE(plan.wide());
+  plan::WidePasses &wide = plan.models[0].wide;
+  plan::Buffer &x = plan.models[0].buffers[buffer("x")];
+  const auto broken = [&](int64_t &what, int64_t by, const char *message) {
+    what += by;
+    EXPECT_TRUE(contains(verify(), message)) << verify();
+    what -= by;
+  };
+  broken(wide.doneOffset, -256, "the counters of whole passes overlap [plan-invalid]");
+  broken(wide.doneOffset, 4, "where the counters of whole passes begin, is no multiple of 256 [plan-invalid]");
+  broken(wide.partBytes, 256,
+         "the sums of attention of whole passes and rows of whole passes of `x` overlap [plan-invalid]");
+  broken(wide.partsOffset, -256, "the sums of attention of whole passes overlap [plan-invalid]");
+  broken(x.wideBytes, 256, "overlap [plan-invalid]");
+  broken(plan.flaggedBytes, -256, "leave the flagged words [plan-invalid]");
+  EXPECT_EQ(verify(), "");
+}
+
 TEST_F(PlanTest, imagesAreForProducts) {
   plan.models[0].buffers[buffer("x")].windows = true;
   plan.models[0].buffers[buffer("x")].imageBytes = 1 << 20;
