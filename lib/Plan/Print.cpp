@@ -172,7 +172,10 @@ std::string print(const Plan &plan) {
   }
   out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)
-    out += fmt::format("  {:>3} after {:<24} {}\n", i, plan.edges[i].name, loweringName(plan.edges[i].lowering));
+    out += fmt::format("  {:>3} after {:<24} {}\n", i, plan.edges[i].name,
+                       llvm::any_of(plan.models, [&](const ModelPlan &model) { return model.wide.edge == int(i); })
+                           ? fmt::format("a count for each {} rows", kWideCountedRows)
+                           : loweringName(plan.edges[i].lowering));
   return out;
 }
 
