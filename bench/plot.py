@@ -127,24 +127,21 @@ class Run:
         return sorted({tick for values in gauge.values() for tick, value in values.items() if value})
 
     def blocks(self):
-        """By request and tick: drafts proposed, and how many of them were right."""
+        """By request and tick: drafts proposed, and how many of them were right. A block's rows follow each other: the token
+        before it, then the drafts."""
         found = {}
         for tick in self.ticks:
-            slots = {slot["slot"]: slot["request"] for slot in tick["slots"]}
+            requests = {slot["slot"]: slot["request"] for slot in tick["slots"]}
             for rows in (each["rows"] for each in tick["passes"]):
                 own = {}
-                for index, row in enumerate(rows):
-                    slot, token, _, _, _, parent, flags, _ = row
-                    if not flags & 2 or slot not in slots:
-                        continue
-                    proposed, right = own.get(slot, (0, {index}))
-                    if parent >= 0:
-                        proposed += 1
-                        if parent in right and rows[parent][7] == token:
-                            right = right | {index}
-                    own[slot] = (proposed, right)
-                for slot, (proposed, right) in own.items():
-                    found.setdefault(slots[slot], {})[tick["tick"]] = (proposed, len(right) - 1)
+                for slot, token, _, _, _, _, flags, result in rows:
+                    if flags & 2 and slot in requests:
+                        own.setdefault(requests[slot], []).append((token, result))
+                for request, fed in own.items():
+                    right = 0
+                    while right + 1 < len(fed) and fed[right + 1][0] == fed[right][1]:
+                        right += 1
+                    found.setdefault(request, {})[tick["tick"]] = (len(fed) - 1, right)
         if not found:
             raise Missing(f"{self.path}: nothing was proposed in it")
         return found
