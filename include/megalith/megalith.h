@@ -188,6 +188,7 @@ typedef struct megalith_request {
   int64_t max_new_tokens; /**< the budget */
   int32_t priority;       /**< for the pipeline */
   int32_t deadline_ms;    /**< so long after its arrival it ends; 0: never */
+  int32_t cache;          /**< finds pages of requests with the same number only; 0: the common one */
   /* --- */
   const int32_t *eos; /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
   size_t num_eos;
@@ -203,7 +204,7 @@ typedef struct megalith_request {
   int is_cancelled;
 } megalith_request;
 #define MEGALITH_REQUEST_INIT                                                                                          \
-  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0}
+  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0}
 
 /*===----------------------------------------------------------------------===*
  * Runs

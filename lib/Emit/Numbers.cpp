@@ -77,6 +77,7 @@ void Intervals::look(const Operation &op) {
   case Op::Budget:
   case Op::PromptLen:
   case Op::KvLen:
+  case Op::KvFound:
   case Op::KvLive:
   case Op::KvPages:
   case Op::Append:

@@ -76,6 +76,7 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::KvLen:
   case Op::KvLag:
   case Op::KvDrafts:
+  case Op::KvFound:
   case Op::KvLive:
   case Op::KvPages:
     return declared(op, Op::Pool, op.name) && resultIs(op, i32);

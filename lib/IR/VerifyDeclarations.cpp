@@ -61,7 +61,10 @@ bool Verifier::checkDeclaration(const Operation &op) {
     return (op.get<attr::pages>() <= limits::positions / op.get<attr::page_tokens>() ||
             fail(op, "a pool has 2^30 positions at most")) &&
            (!op.has<attr::reserve>() || op.get<attr::on_full>() == OnFull::Wait ||
-            fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
+            fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`")) &&
+           (!op.get<attr::index_pages>() || !module.find(Op::Model, op.name) ||
+            module.find(Op::Model, op.name)->get<attr::kv_window>() == 0 ||
+            fail(op, "`index_pages` is of a pool whose model has a layer without a window"));
   case Op::Stage:
     return declared(op, Op::State, op.get<attr::on>()) && checkAdmission(op, op.get<attr::on>());
   case Op::Tick:

@@ -52,6 +52,8 @@ public:
       o.setWord<attr::on_full>(p.onFull);
       if (p.reserve)
         o.set<attr::reserve>(*p.reserve);
+      if (p.index)
+        o.set<attr::index_pages>(true);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);

@@ -117,6 +117,7 @@ void Control::compute(const Operation &op) {
   case Op::KvLen:
   case Op::KvLag:
   case Op::KvDrafts:
+  case Op::KvFound:
   case Op::KvLive:
   case Op::KvPages:
   case Op::KvPressure:
@@ -246,6 +247,8 @@ void Control::poolValue(const Operation &op) {
     return set(op, static_cast<int32_t>(static_cast<int64_t>(r.tokens.size()) - kv.len));
   case Op::KvDrafts:
     return set(op, static_cast<int32_t>(kv.drafts));
+  case Op::KvFound:
+    return set(op, static_cast<int32_t>(kv.found));
   case Op::KvLive:
     return set(op, static_cast<int32_t>(machine.pools[index].live));
   case Op::KvPages:

@@ -166,7 +166,7 @@ void Machine::tellStanding(int64_t ticks) {
   }
   for (size_t i = 0; i < pools.size(); ++i)
     standing.pools.push_back(
-        {program.pools[i].name, program.pools[i].pages, program.pools[i].pages - std::ssize(pools[i].free)});
+        {program.pools[i].name, program.pools[i].pages, program.pools[i].pages - available(static_cast<int>(i))});
   standing.metrics = metrics;
   standing.increments = increments;
   standing.ticks = ticks;

@@ -8,6 +8,7 @@
 #include "megalith/Reference/Executor.h"
 #include "megalith/Reference/Reduce.h"
 #include "megalith/Requests/HostEvents.h"
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -34,11 +35,15 @@ struct FedRow {
   int32_t position, visible;
 };
 
+struct Running;
+
 /// What is left of a pass while calls are served.
 struct PassRoom {
-  int64_t rows, chunkRows;             ///< of all calls, and of those with `chunk`
-  int64_t readRows = limits::readRows; ///< of those that are read
-  bool blocked = false;                ///< a call waits for pages
+  int64_t rows, chunkRows;                               ///< of all calls, and of those with `chunk`
+  int64_t readRows = limits::readRows;                   ///< of those that are read
+  bool blocked = false;                                  ///< a call waits for pages
+  std::vector<std::pair<Running *, int64_t>> pages = {}; ///< that calls get, in the order of serving
+  int64_t pagesTaken = 0, beyondTaken = 0;               ///< of these, beyond what was reserved
 };
 
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
@@ -48,6 +53,9 @@ struct KvShare {
   int64_t drafts = 0;         ///< rows after `len` that this run of the stage has fed
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
+  int64_t sealed = 0;         ///< leading pages that the index has
+  bool ownOnly = false;       ///< no more of its pages enter the index: another request's are there
+  int64_t found = 0;          ///< positions that the index had when it was last looked at
   int64_t passes = 0;         ///< of the model, that it had rows in
   int64_t reserved = 0;       ///< pages that admission reserved, held ones among them
   std::vector<FedRow> fed;    ///< by place
@@ -119,6 +127,8 @@ struct Running {
   bool touched = false; ///< it is among Machine::touched
   std::map<std::string, double> gauges;
 
+  int64_t feeder = -1; ///< the number of the request that it waits for, to find what that one feeds; -2: it did so
+
   // Of a live run.
   size_t told = 0;         ///< generated tokens that the host knows of
   bool isOver = false;     ///< the host knows of its end
@@ -135,14 +145,31 @@ struct Running {
   int64_t generated() const { return static_cast<int64_t>(tokens.size() - input->tokens.size()); }
   int64_t budget() const { return input->maxNewTokens - generated(); }
   bool finished() const { return sawEos || budget() <= 0; }
+  int64_t known(int pool) const;
 };
 
 /// The first page that a row at `position`, or a later one, sees.
 int64_t firstPageSeen(const PoolInfo &pool, int64_t position);
 
+/// What the index finds a page by.
+struct PageKey {
+  int64_t parent; ///< serial number of the page in front; of a first page below 0, and of each `cache` another
+  std::vector<int32_t> tokens;
+  auto operator<=>(const PageKey &) const = default;
+};
+struct IndexedPage {
+  PageKey key;
+  int64_t serial; ///< no two pages ever have the same, so that a page that came to be another is no parent
+};
+
 struct Pool {
-  std::vector<int32_t> free; ///< a stack; the top is at the back
-  int64_t live = 0;          ///< of the snapshot
+  std::vector<int32_t> free;              ///< a stack; the top is at the back
+  std::map<int32_t, int32_t> holders;     ///< how many requests in slots have a page; of pages that some have
+  std::map<PageKey, int32_t> index;       ///< pages
+  std::map<int32_t, IndexedPage> indexed; ///< the same, by page
+  std::deque<int32_t> cached;             ///< pages of the index that nobody holds, those let go first in front
+  int64_t nextSerial = 0;
+  int64_t live = 0; ///< of the snapshot
   bool pressure = false;
 };
 
@@ -194,9 +221,21 @@ private:
   int64_t mostHeld(const PoolInfo &pool) const;
   int64_t pagesToReserve(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
-  bool canReserve(const Running &r) const;
+  bool canReserve(const Running &r, const std::vector<std::vector<int32_t>> &found) const;
   std::optional<FaultNumbers> foreignKv(const Running &r) const;
   void runPart(const PartInfo &part, Running &r);
+
+  // Pages.cpp
+  std::vector<int32_t> findPages(const Running &r, int pool) const;
+  bool waitsForFeeder(Running &r);
+  int64_t available(int pool) const;
+  int64_t cachedOf(int pool, const std::vector<int32_t> &found) const;
+  void graft(Running &r, int pool, const std::vector<int32_t> &found);
+  void enterPages(Running &r, int pool, int64_t end);
+  void letGo(int pool, int32_t page);
+  void freePages(int pool, int64_t count);
+  void checkPages() const;
+
   void moveTo(Running &r, int state);
   void setState(Running &r, int state);
   void touch(Running &r);

@@ -30,6 +30,13 @@ void Machine::runPass(int pool, int64_t loop) {
   PassRoom room{program.rowsPerPass, alone ? program.rowsPerPass : program.rowsBeside};
   for (Running *r : waitingFor(pool, loop))
     takeRows(*r, pool, room, taken);
+  freePages(pool, room.pagesTaken);
+  for (auto [r, count] : room.pages)
+    for (; count > 0; --count) {
+      r->kv[pool].pages.push_back(pools[pool].free.back());
+      ++pools[pool].holders[pools[pool].free.back()];
+      pools[pool].free.pop_back();
+    }
   if (!taken.empty())
     runRows(pool, orderOfRows(pool, taken));
 }
@@ -69,7 +76,7 @@ std::vector<Running *> Machine::waitingFor(int pool, int64_t loop) const {
 
 /// Free pages that no request in a slot has reserved.
 int64_t Machine::unreserved(int pool) const {
-  auto pages = static_cast<int64_t>(pools[pool].free.size());
+  int64_t pages = available(pool);
   for (const Running *r : slots)
     if (r)
       pages -= std::max<int64_t>(0, r->kv[pool].reserved - static_cast<int64_t>(r->kv[pool].pages.size()));
@@ -104,23 +111,22 @@ void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, i
     if (const auto bad = readsTooMany(input, rows))
       return fail(r, *bad);
 
-  std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
   int64_t need = (r.call.begin + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
     // What is reserved is there. Beyond that nobody takes a page after one who waits for some.
     int64_t beyond = need - std::max<int64_t>(0, kv.reserved - held);
-    if (beyond > 0 && (room.blocked || beyond > unreserved(pool))) {
+    if (beyond > 0 && (room.blocked || beyond > unreserved(pool) - room.beyondTaken)) {
       room.blocked = true;
       return;
     }
-  } else if (need > static_cast<int64_t>(free.size())) {
+    room.beyondTaken += std::max<int64_t>(0, beyond);
+  }
+  need = std::max<int64_t>(0, need);
+  if (need > available(pool) - room.pagesTaken) // of a pool that reserves, what was reserved is not there
     return fail(r, Fault::PoolExhausted);
-  }
-  for (; need > 0; --need) {
-    kv.pages.push_back(free.back());
-    free.pop_back();
-  }
+  room.pages.emplace_back(&r, need);
+  room.pagesTaken += need;
   taken[r.slot] = rows;
   room.rows -= rows;
   room.chunkRows -= chunk > 0 ? rows : 0;
@@ -152,6 +158,10 @@ std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_
       return FaultSignal{Fault::TokenRange, {}, {row.token, static_cast<int32_t>(end)}};
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
       return FaultSignal{Fault::FeedMismatch, {}, {row.position, row.token, r.tokens[row.position]}};
+    const auto place = static_cast<int32_t>(r.call.begin + i);
+    const int64_t sealed = r.kv[pool].sealed * program.pools[pool].pageTokens;
+    if (place < sealed && (row.position != place || row.parent != place - 1 || row.visible != place + 1))
+      return FaultSignal{Fault::SealedPage, {}, {place, static_cast<int32_t>(sealed)}};
   }
   return std::nullopt;
 }
@@ -472,6 +482,9 @@ void Machine::moveRows(Running &r, int pool, const std::vector<int32_t> &path) {
   for (int32_t row : path) {
     const auto place = static_cast<int32_t>(kv.len + from.size());
     from.push_back(static_cast<int32_t>(kv.len + row));
+    const int64_t sealed = kv.sealed * program.pools[pool].pageTokens;
+    if (place < sealed && from.back() != place)
+      throw FaultSignal{Fault::SealedPage, {}, {place, static_cast<int32_t>(sealed)}};
     rows.push_back(kv.fed[from.back()]);
     // A row that does not hang on the one before is none of its path, wherever it stands.
     FedRow &moved = rows.back();

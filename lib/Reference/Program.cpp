@@ -76,7 +76,7 @@ void Program::readDeclarations() {
     poolIndex[op->name] = static_cast<int>(pools.size());
     pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
                      op->get<attr::watermark>(), op->get<attr::on_full>() == ir::OnFull::Wait,
-                     op->get<attr::rows_beyond>(), op->get<attr::reserve>()});
+                     op->get<attr::rows_beyond>(), op->get<attr::reserve>(), op->get<attr::index_pages>()});
     if (const Operation *model = module.find(Op::Model, op->name)) {
       pools.back().window = model->get<attr::kv_window>();
     }

@@ -44,6 +44,7 @@ struct PoolInfo {
   bool wait = false;      ///< `on_full: wait`
   int64_t rowsBeyond = 0; ///< that calls of a stage can write after all of a request's tokens
   int64_t reserve = -1;   ///< tokens to reserve pages for, beyond those there are; -1: the budget
+  bool index = false;     ///< its pages are found again by their tokens
   int64_t window = 0;     ///< positions that a row sees, itself among them; 0: all
 };
 

@@ -28,7 +28,7 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
     const PoolInfo &info = program.pools[i];
     auto seed = options.shufflePages;
     std::vector<int32_t> order = pageOrder(info.pages, seed ? std::optional(*seed + i) : std::nullopt);
-    pools.push_back({{order.rbegin(), order.rend()}, 0, false});
+    pools.emplace_back().free = {order.rbegin(), order.rend()};
     const ir::Operation *model = module.find(ir::Op::Model, info.name);
     if (!model)
       throw NotExecutable("pool `" + info.name + "` has no model of that name");
@@ -136,6 +136,7 @@ bool Machine::tick() {
     }
   }
   breakStandstill();
+  checkPages();
   publish();
   return true;
 }
@@ -186,15 +187,14 @@ int64_t reference::firstPageSeen(const PoolInfo &pool, int64_t position) {
 
 void Machine::reclaim() {
   auto shrink = [this](KvShare &kv, int pool, int64_t pages) {
-    std::vector<int32_t> &free = pools[pool].free;
     while (static_cast<int64_t>(kv.pages.size()) > pages - kv.first && !kv.pages.empty()) {
-      free.push_back(kv.pages.back());
+      letGo(pool, kv.pages.back());
       kv.pages.pop_back();
     }
     // No row to come stands below `len`. Drafts after it do not count: they may not be kept.
     const int64_t seen = firstPageSeen(program.pools[pool], kv.len);
     const auto kept = kv.pages.begin() + std::max<int64_t>(0, seen - kv.first);
-    free.insert(free.end(), kv.pages.begin(), kept);
+    std::for_each(kv.pages.begin(), kept, [&](int32_t page) { letGo(pool, page); });
     kv.pages.erase(kv.pages.begin(), kept);
     kv.first = seen;
   };
@@ -205,10 +205,14 @@ void Machine::reclaim() {
     bool leaves = !program.states[r.state].slot;
     for (size_t i = 0; i < r.kv.size(); ++i) {
       KvShare &kv = r.kv[i];
+      // Of a faulted request nothing enters: its KV may be what was found wrong.
+      if (r.fault == Fault::None)
+        enterPages(r, static_cast<int>(i), leaves ? INT64_MAX : std::ssize(r.input->tokens));
       if (leaves)
-        kv.len = kv.end = kv.reserved = 0;
-      // Up to `end`, not `len`: drafts may wait for their `kv.keep`.
-      shrink(kv, static_cast<int>(i), ceilDiv(kv.end, program.pools[i].pageTokens));
+        kv.len = kv.end = kv.reserved = kv.sealed = kv.found = 0;
+      // Up to `end`, not `len`: drafts may wait for their `kv.keep`. Sealed pages stay, so that what is reserved for
+      // the others is there.
+      shrink(kv, static_cast<int>(i), std::max(kv.sealed, ceilDiv(kv.end, program.pools[i].pageTokens)));
     }
     if (leaves) {
       r.slot = -1;
@@ -228,9 +232,11 @@ void Machine::snapshot() {
   for (size_t i = 0; i < pools.size(); ++i) {
     const PoolInfo &info = program.pools[i];
     Pool &pool = pools[i];
-    pool.live = info.pages - static_cast<int64_t>(pool.free.size());
+    pool.live = info.pages - available(static_cast<int>(i));
     pool.pressure = 100 * pool.live > info.watermark * info.pages;
     current.live[info.name] = pool.live;
+    if (info.index)
+      current.cached[info.name] = std::ssize(pool.cached);
   }
 }
 
@@ -268,11 +274,14 @@ const PoolInfo *Machine::tooSmallFor(const Running &r) const {
   return nullptr;
 }
 
-/// Whether each pool can still reserve what the request needs.
-bool Machine::canReserve(const Running &r) const {
-  for (size_t i = 0; i < program.pools.size(); ++i)
-    if (program.pools[i].wait && pagesToReserve(r, program.pools[i]) > unreserved(static_cast<int>(i)))
+/// Whether each pool can still reserve what the request needs beside the pages that were found for it.
+bool Machine::canReserve(const Running &r, const std::vector<std::vector<int32_t>> &found) const {
+  for (size_t i = 0; i < program.pools.size(); ++i) {
+    const int pool = static_cast<int>(i);
+    const int64_t beyond = std::max<int64_t>(0, pagesToReserve(r, program.pools[i]) - std::ssize(found[i]));
+    if (program.pools[i].wait && beyond > unreserved(pool) - cachedOf(pool, found[i]))
       return false;
+  }
   return true;
 }
 
@@ -291,16 +300,26 @@ void Machine::admit(const PartInfo &part) {
       const auto number = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); };
       fail(*r, Fault::KvTooLarge, pool->loc,
            {number(mostPositions(*r, *pool)), number(int64_t(pool->pages) * pool->pageTokens)});
-    } else if (!canReserve(*r)) {
-      refused = true;
-      return;
+    } else if (waitsForFeeder(*r)) {
+      --looked; // it was not visited
     } else {
+      std::vector<std::vector<int32_t>> found;
+      for (size_t i = 0; i < r->kv.size(); ++i) {
+        found.push_back(findPages(*r, static_cast<int>(i)));
+        r->kv[i].found = std::ssize(found[i]) * program.pools[i].pageTokens;
+      }
+      if (!canReserve(*r, found)) {
+        refused = true;
+        return;
+      }
       runPart(part, *r);
       if (program.states[r->state].slot) {
         r->slot = static_cast<int32_t>(free - slots.begin());
         *free = r;
-        for (size_t i = 0; i < r->kv.size(); ++i)
+        for (size_t i = 0; i < r->kv.size(); ++i) {
           r->kv[i].reserved = pagesToReserve(*r, program.pools[i]);
+          graft(*r, static_cast<int>(i), found[i]);
+        }
       } else {
         r->env = {};
       }
@@ -346,15 +365,10 @@ void Machine::runPart(const PartInfo &part, Running &r) {
 /// than stands there now: how many are kept, how many of them lead that may, and how many tokens there are but one.
 std::optional<FaultNumbers> Machine::foreignKv(const Running &r) const {
   const auto most = std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1);
-  for (const KvShare &kv : r.kv) {
-    int64_t own = 0;
-    const auto isOwn = [&](const FedRow &row) {
-      return row.token == r.tokens[own] && row.parent == own - 1 && row.position == own && row.visible == own + 1;
-    };
-    while (own < std::min<int64_t>(kv.len, static_cast<int64_t>(r.tokens.size())) && isOwn(kv.fed[own]))
-      ++own;
-    if (kv.len > most || own < kv.len)
-      return FaultNumbers{static_cast<int32_t>(kv.len), static_cast<int32_t>(own), static_cast<int32_t>(most)};
+  for (size_t i = 0; i < r.kv.size(); ++i) {
+    const int64_t len = r.kv[i].len, own = r.known(static_cast<int>(i));
+    if (len > most || own < len)
+      return FaultNumbers{static_cast<int32_t>(len), static_cast<int32_t>(own), static_cast<int32_t>(most)};
   }
   return std::nullopt;
 }

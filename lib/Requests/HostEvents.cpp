@@ -52,6 +52,8 @@ std::string megalith::whyNotThen(const std::vector<Request> &requests, size_t nu
       return fmt::format("{} is none: a time is from 0 to {}", shown(when), INT32_MAX);
   if (r.deadlineMs < 0)
     return fmt::format("`deadline_ms` must be 0 (none) or above, found {}", r.deadlineMs);
+  if (r.cache < 0)
+    return fmt::format("`cache` must be 0 (the common one) or above, found {}", r.cache);
   // One kind of time for all, so that it is known what comes first.
   bool ticks = false, milliseconds = false;
   for (size_t i = number ? number - 1 : 0; i <= number; ++i)

@@ -42,6 +42,8 @@ std::string megalith::formatRequests(const std::vector<Request> &requests) {
       line["stop"] = r.stop;
     if (r.priority != 0)
       line["priority"] = r.priority;
+    if (r.cache != 0)
+      line["cache"] = r.cache;
     if (r.sampling != Sampling())
       line["sampling"] = samplingJson(r.sampling);
     for (const auto &[name, value] : r.inputs)

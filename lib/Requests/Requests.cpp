@@ -16,8 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id",       "tokens",   "text",   "max_new_tokens", "eos",       "stop",
-                                "priority", "sampling", "inputs", "arrives",        "cancelled", "deadline_ms"};
+constexpr const char *Keys[] = {"id",       "tokens", "text",    "max_new_tokens", "eos",         "stop", "priority",
+                                "sampling", "inputs", "arrives", "cancelled",      "deadline_ms", "cache"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -199,6 +199,15 @@ std::optional<FileError> LineReader::readBudgetAndPriority() {
     return fail("request-budget",
                 fmt::format("request `{}`: `max_new_tokens` {} is negative", shownId(), Out.maxNewTokens),
                 "max_new_tokens");
+  if (const auto cache = Object.find("cache"); cache != Object.end()) {
+    const std::optional<int64_t> number = jsonInteger(*cache);
+    if (!number || *number < 0 || *number > INT32_MAX)
+      return fail("request-key",
+                  fmt::format("request `{}`: `cache` must be a number from 0 (the common one) to {}, found `{}`",
+                              shownId(), INT32_MAX, jsonShort(*cache)),
+                  "cache");
+    Out.cache = static_cast<int32_t>(*number);
+  }
   auto priority = Object.find("priority");
   if (priority == Object.end())
     return std::nullopt;

@@ -91,6 +91,8 @@ static ordered_json toJson(const TraceTick &tick) {
   for (const TraceEvent &event : tick.events)
     out["events"].push_back({{event.cancels ? "cancels" : "arrives", event.request}});
   out["live"] = tick.live;
+  if (!tick.cached.empty())
+    out["cached"] = tick.cached;
   out["passes"] = ordered_json::array();
   for (const TracePass &pass : tick.passes)
     out["passes"].push_back(toJson(pass));
@@ -212,7 +214,7 @@ static TraceSlot slotFrom(const JsonView &in) {
 }
 
 static TraceTick tickFrom(const JsonView &in, int64_t number) {
-  in.only({"tick", "now_ms", "events", "live", "passes", "slots", "faults"});
+  in.only({"tick", "now_ms", "events", "live", "cached", "passes", "slots", "faults"});
   TraceTick tick;
   if (const auto clock = in.find("now_ms"))
     tick.nowMs = clock->integer32(0);
@@ -230,6 +232,8 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
   if (skips ? tick.tick < number : tick.tick != number)
     in.at("tick").wrong(fmt::format("must be {}: ticks follow each other from 0", number));
   in.at("live").members([&](const std::string &pool, const JsonView &pages) { tick.live[pool] = pages.integer(0); });
+  if (const auto cached = in.find("cached"))
+    cached->members([&](const std::string &pool, const JsonView &pages) { tick.cached[pool] = pages.integer(0); });
   in.at("passes").list([&](const JsonView &pass) { tick.passes.push_back(passFrom(pass)); });
   in.at("slots").list([&](const JsonView &slot) { tick.slots.push_back(slotFrom(slot)); });
   if (auto faults = in.find("faults"))
@@ -487,6 +491,8 @@ static std::string compareTick(const TraceTick &a, const TraceTick &b) {
   if (auto d = differ(place + ", events", events(a), events(b)); !d.empty())
     return d;
   if (auto d = differ(place + ", live pages", a.live, b.live); !d.empty())
+    return d;
+  if (auto d = differ(place + ", cached pages", a.cached, b.cached); !d.empty())
     return d;
   for (size_t i = 0; i < std::min(a.passes.size(), b.passes.size()); ++i)
     if (auto d = comparePass(fmt::format("{}, pass {}", place, i), a.passes[i], b.passes[i]); !d.empty())

@@ -245,6 +245,18 @@ void Declarations::checkPools() {
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                        fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
+    if (decl.index)
+      if (const auto on = constant(ctx, *decl.index)) {
+        pool.index = on->intValue != 0;
+        const ModelFacts *model = ctx.model(pool.name);
+        if (on->elem != Elem::Bool)
+          diags.report(Diag::TypeMismatch, decl.index->loc, "`index`", "bool", elemName(on->elem));
+        else if (pool.index && model && model->kvWindow > 0)
+          diags.report(Diag::BadPool, decl.index->loc, "index", pool.name,
+                       fmt::format("left out: all layers of this model see {} positions at most, so that a request "
+                                   "gives its first pages back, and nobody could find them",
+                                   model->kvWindow));
+      }
     ctx.out.pools.push_back(std::move(pool));
   }
   for (const ast::ModelRef &m : ctx.in.models) {

@@ -239,12 +239,16 @@ ExprRef Expressions::checkPoolName(const ast::Expr &e) {
   };
   std::vector<std::string> names;
   for (const auto &[name, type, id] : table) {
-    if (!ofSlot(id) || scope.kind == Scope::Stage)
+    if ((!ofSlot(id) && id != PoolName::Found) || scope.kind == Scope::Stage)
       names.push_back(fmt::format("kv.{}.{}", pool.str(), name.str()));
     if (member != name)
       continue;
     if (ofSlot(id) && !ctx.needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
       return nullptr;
+    if (id == PoolName::Found && scope.kind != Scope::Stage) {
+      ctx.diags.report(Diag::EffectNotAllowed, e.loc, fmt::format("`{}`", e.text), "a policy");
+      return nullptr;
+    }
     // After a call that commits, KV can be valid beyond the tokens.
     const bool pages = id == PoolName::Live || id == PoolName::Pages;
     return make(Expr::Pool, typeNamed(type), e.loc, {}, PoolRead{pool.str(), id},

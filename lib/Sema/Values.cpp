@@ -16,7 +16,7 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
 bool isLiteral(const Expr &e) { return e.kind == Expr::Const && e.as<Number>().literal; }
 
 bool ofSlot(PoolName what) {
-  enum { Slot, Pool };
+  enum { Slot, Stage, Pool };
   static const bool table[] = {
 #define POOL_NAME(Id, Name, Type, Of, Operation, Text) Of == Slot,
 #include "megalith/Sema/Builtins.def"

@@ -127,17 +127,18 @@ private:
         keys, what,
         {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
          {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
-    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve"});
+    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve", "index"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
-    auto expression = [&](const char *key, ExprPtr &value) {
+    auto expression = [&](const char *key, ExprPtr &value, const char *kind = "it is one number") {
       if (const YamlNode *node = find(keys, key))
-        value = readExpr(*node, ticks(key) + " of " + what, "it is one number");
+        value = readExpr(*node, ticks(key) + " of " + what, kind);
     };
     expression("pages", pool.pages);
     expression("page_tokens", pool.pageTokens);
     expression("watermark", pool.watermark);
     expression("reserve", pool.reserve);
+    expression("index", pool.index, "it is `true` or `false`");
     if (const YamlNode *onFull = find(keys, "on_full"))
       pool.onFull = readName(*onFull, "`on_full` of " + what, "`fail`, `wait` or `preempt`");
     file.pools.push_back(std::move(pool));

@@ -186,6 +186,8 @@ static std::string describePool(const PoolDecl &pool) {
     text += " on_full=" + pool.onFull.text;
   if (pool.reserve)
     text += " reserve=" + print(*pool.reserve);
+  if (pool.index)
+    text += " index=" + print(*pool.index);
   return text;
 }
 

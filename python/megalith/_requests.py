@@ -51,6 +51,8 @@ class Request:
     """When it is taken back."""
     deadline_ms: int = 0
     """So long after its arrival it ends; 0: never."""
+    cache: int = 0
+    """Of pools with an index: it finds pages of requests with the same number only. 0: the common one."""
     logprobs: int | None = None
     """The events tell of each token its logprob, and so many of the likeliest ones, up to 20. Sessions with `logit_lines`
     only."""
@@ -94,6 +96,7 @@ class RequestMembers(TypedDict, total=False):
     seed: int | None
     inputs: Mapping[str, Any] | None
     deadline_ms: int
+    cache: int
     logprobs: int | None
     prompt_logprobs: int | None
 
@@ -231,6 +234,7 @@ def dict_of(
         "arrives": _when_of(request.arrives, "arrives"),
         "cancelled": _when_of(request.cancelled, "cancelled"),
         "deadline_ms": _integer(request.deadline_ms or 0, "deadline_ms"),
+        "cache": _integer(request.cache, "cache"),
         "file": request._place[0],
         "line": request._place[1],
     }

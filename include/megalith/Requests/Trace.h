@@ -68,7 +68,9 @@ struct TraceTick {
   std::vector<TraceEvent> events;      ///< that the tick took, in order; empty where the run has no host's side
   std::optional<int64_t> nowMs;        ///< the host's clock in this tick; nullopt as well
   std::map<std::string, int64_t> live; ///< pages in use per pool, as the tick's code saw it
-  std::vector<TracePass> passes;       ///< in the order in which they ran
+  /// Of pools with an index: pages that it has and nobody holds, then.
+  std::map<std::string, int64_t> cached = {};
+  std::vector<TracePass> passes; ///< in the order in which they ran
   /// Every slot that holds a request at the end of the tick, ascending; then the
   /// requests without slot that changed state, ascending.
   std::vector<TraceSlot> slots;

@@ -22,6 +22,7 @@ struct ModelFacts {
   std::function<std::optional<double>(std::string dottedPath)> config;
   std::vector<int32_t> eos;
   std::vector<std::string> results = {}; ///< beside the logits
+  int64_t kvWindow = 0;                  ///< positions that a row sees in any layer, at most; 0: all
 };
 
 /// A compile-time constant; f32 values are already rounded to f32.
@@ -74,6 +75,7 @@ struct CheckedPool {
   /// With `on_full: wait`: admission reserves pages for so many tokens beyond those that a
   /// request has; absent: for all of its budget.
   std::optional<int64_t> reserve;
+  bool index = false; ///< pages are found again by the tokens that they have K and V of
   SourceLoc loc;
 };
 

@@ -98,6 +98,7 @@ struct PoolDecl {
   ExprPtr pages, pageTokens, watermark;
   Name onFull;     ///< empty when absent
   ExprPtr reserve; ///< null when absent
+  ExprPtr index;   ///< null when absent
 };
 
 struct PolicyOutput {

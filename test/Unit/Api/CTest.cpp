@@ -432,6 +432,9 @@ stages:
   requests[1].cancelled.tick = 7;
   allRefused("`deadline_ms` must be 0 (none) or above, found -1");
   requests[2].deadline_ms = 1000;
+  requests[2].cache = -1;
+  allRefused("`cache` must be 0 (the common one) or above, found -1");
+  requests[2].cache = 0;
   requests[2].arrives.tick = 6;
   allRefused("it arrives at tick 6, before request `b` (at tick 7)");
   requests[2].arrives.tick = 8;

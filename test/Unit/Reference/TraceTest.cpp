@@ -84,8 +84,8 @@ TEST(Trace, ErrorsNameTheLine) {
   auto key = parseTrace(broken, "t.jsonl");
   EXPECT_EQ(key.error.kind, "trace-key");
   EXPECT_EQ(key.error.line, 4u);
-  EXPECT_EQ(key.error.message,
-            "unknown member `dead` of a tick; it has `tick`, `now_ms`, `events`, `live`, `passes`, `slots`, `faults`");
+  EXPECT_EQ(key.error.message, "unknown member `dead` of a tick; it has `tick`, `now_ms`, `events`, `live`, `cached`, "
+                               "`passes`, `slots`, `faults`");
 
   auto cut = parseTrace(text.substr(0, at(5)), "t.jsonl");
   EXPECT_EQ(cut.error.kind, "trace-end");

@@ -61,6 +61,7 @@ TEST(Requests, AreWrittenAsTheyAreRead) {
   full.eos = std::vector<int32_t>();
   full.stop = {{1, 2}, {3}};
   full.priority = -2;
+  full.cache = 7;
   full.sampling = {0.1f, 3, 0.3f, 0.7f, UINT32_MAX};
   full.inputs = {{"n", int64_t(-7)},
                  {"x", 1.0},
@@ -96,7 +97,13 @@ TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
             "request-key:1:11: unknown key `prompt`; a request has `id`, "
             "`tokens`, `text`, `max_new_tokens`, `eos`, `stop`, `priority`, `sampling`, "
-            "`inputs`, `arrives`, `cancelled`, `deadline_ms`");
+            "`inputs`, `arrives`, `cancelled`, `deadline_ms`, `cache`");
+  for (const char *cache : {"-1", "2147483648", "1.5", "\"a\""})
+    EXPECT_EQ(
+        errorOfLine(fmt::format(R"({{"id": 1, "tokens": [0], "max_new_tokens": 1, "cache": {}}})", cache)),
+        fmt::format("request-key:1:47: request `1`: `cache` must be a number from 0 (the common one) to 2147483647, "
+                    "found `{}`",
+                    cache));
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
@@ -296,9 +303,9 @@ TEST(Requests, ManyAndLong) {
   ASSERT_TRUE(one);
   EXPECT_EQ(one->front().tokens.size(), 100'000u);
   const std::string id(100'000, 'i');
-  EXPECT_LT(errorOfLine("{\"id\": \"" + id + "\", \"tokens\": []}").size(), 300u);
-  EXPECT_LT(errorOfLine("{\"id\": 1, \"" + id + "\": []}").size(), 300u);
-  EXPECT_LT(errorOfLine("{\"id\": 1, \"tokens\": {\"a\": " + tokens + "]}}").size(), 300u);
+  EXPECT_LT(errorOfLine("{\"id\": \"" + id + "\", \"tokens\": []}").size(), 320u);
+  EXPECT_LT(errorOfLine("{\"id\": 1, \"" + id + "\": []}").size(), 320u);
+  EXPECT_LT(errorOfLine("{\"id\": 1, \"tokens\": {\"a\": " + tokens + "]}}").size(), 320u);
 }
 
 TEST(Requests, Values) {
