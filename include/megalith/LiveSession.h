@@ -83,7 +83,9 @@ struct LiveEvent {
   std::vector<LiveLogprob> promptLogprobs = {};
   std::string state = {}; ///< that it is in now
   std::optional<LiveEnd> end = {};
-  double at = 0;         ///< when the host heard of the newest of it, milliseconds since the session opened
+  double at = 0; ///< when the host heard of the newest of it, milliseconds since the session opened
+  /// Positions of its prompt that the first model's pool had in its index; known when it has a slot
+  int64_t found = 0;
   uint64_t deviceNs = 0; ///< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none
 };
 
@@ -113,6 +115,7 @@ struct LiveStats {
   struct Pool {
     std::string model;
     int64_t pages = 0, used = 0;
+    int64_t cached = -1; ///< of these that are not used, those of the index; -1: the pool has none
   };
   std::vector<Pool> pools;
   std::map<std::string, uint64_t> ended;  ///< requests, by finish

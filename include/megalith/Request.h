@@ -81,7 +81,7 @@ struct Request {
   std::optional<std::vector<int32_t>> eos = {};
   int32_t priority = 0;
   /// In a pool with an index it finds pages of requests with the same number only. Not negative; 0: the common one.
-  int32_t cache = 0;
+  int64_t cache = 0;
   Sampling sampling = {};
   /// What the pipeline's inputs are, by name. One that has a default may be left out.
   std::map<std::string, InputValue> inputs = {};

@@ -25,6 +25,8 @@ struct RequestEnd {
   std::string faultDetail = {};
   int64_t passes = 0; ///< of models that it was in
   int64_t rows = 0;   ///< that it fed
+  /// Positions of its prompt that the first model's pool had in its index, so that they were not fed
+  int64_t found = 0;
   // ---
   bool operator==(const RequestEnd &) const = default;
 };

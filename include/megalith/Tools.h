@@ -122,6 +122,7 @@ std::vector<HostRange> hostRanges();
 struct PoolSize {
   std::string name;
   int64_t pages, pageTokens;
+  bool index; ///< requests share its pages
 };
 std::vector<PoolSize> poolsOf(const Program &program);
 

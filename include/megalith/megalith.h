@@ -188,7 +188,7 @@ typedef struct megalith_request {
   int64_t max_new_tokens; /**< the budget */
   int32_t priority;       /**< for the pipeline */
   int32_t deadline_ms;    /**< so long after its arrival it ends; 0: never */
-  int32_t cache;          /**< finds pages of requests with the same number only; 0: the common one */
+  int64_t cache;          /**< finds pages of requests with the same number only; 0: the common one */
   /* --- */
   const int32_t *eos; /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
   size_t num_eos;
@@ -287,6 +287,7 @@ typedef struct megalith_result {
   const char *fault_detail;
   int64_t passes; /**< of models that it was in */
   int64_t rows;   /**< that it fed */
+  int64_t found; /**< positions of its prompt that the first model's pool had in its index, so that they were not fed */
   /* --- */
   const megalith_errors *error; /**< why it ended with a fault or was cut off; NULL: it ended well */
   double arrived, admitted;
@@ -385,8 +386,9 @@ typedef struct megalith_live_end {
   const char *place;       /**< FILE:LINE of the pipeline */
   /** Numbers of the fault in words, `position 7 holds token 5, and was fed 9`; some have none */
   const char *fault_detail;
-  int64_t passes;        /**< of models that it was in */
-  int64_t rows;          /**< that it fed */
+  int64_t passes; /**< of models that it was in */
+  int64_t rows;   /**< that it fed */
+  int64_t found; /**< positions of its prompt that the first model's pool had in its index, so that they were not fed */
   int64_t prompt_tokens; /**< of its prompt */
   int64_t generated;     /**< new tokens */
   double submitted;      /**< in milliseconds since the session opened, as the next ones; negative: it never came */
@@ -422,6 +424,7 @@ typedef struct megalith_live_event {
   const megalith_live_end *end; /**< NULL: it goes on */
   double at;                    /**< milliseconds since the session opened */
   uint64_t device_ns;           /**< when the kernel told that: nanoseconds of a GPU's clock; 0: there is none */
+  int64_t found; /**< positions of its prompt that the first model's pool had in its index; known when it has a slot */
 } megalith_live_event;
 /** The next event, waiting for it `milliseconds` at most. *out is NULL when there is none. It is the caller's, with all
  *  that it points to, until megalith_live_event_free. */
@@ -446,6 +449,7 @@ typedef struct megalith_live_slot {
 typedef struct megalith_live_pool {
   const char *model;
   int64_t pages, used;
+  int64_t cached; /**< of these that are not used, those of the index; -1: the pool has none */
 } megalith_live_pool;
 typedef struct megalith_increments {
   const char *name;     /**< of a metric */

@@ -81,7 +81,8 @@ struct HeldEvent : megalith_live_event {
                                                  event.state.c_str(),
                                                  event.end ? &ended : nullptr,
                                                  event.at,
-                                                 event.deviceNs};
+                                                 event.deviceNs,
+                                                 event.found};
     if (!event.end)
       return;
     show(*event.end, ended);
@@ -172,7 +173,7 @@ struct HeldStats : megalith_stats {
       heldSlots.push_back(
           {s.request.has_value(), s.request.value_or(0), s.state.c_str(), s.promptTokens, s.generated, s.kvTokens});
     for (const LiveStats::Pool &p : stats.pools)
-      heldPools.push_back({p.model.c_str(), p.pages, p.used});
+      heldPools.push_back({p.model.c_str(), p.pages, p.used, p.cached});
     for (const auto &[name, times] : stats.increments)
       heldIncrements.push_back({name.c_str(), times.data(), times.size()});
     static_cast<megalith_stats &>(*this) = {};

@@ -101,9 +101,9 @@ public:
   /// and of all when the executor has nothing left.
   LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
   /// New tokens of a request, the state that it is in. `at` is of the session's clock, `deviceNs` of the device's, if
-  /// it has one. `logprobs`: of each token, if it asked for them.
+  /// it has one. `logprobs`: of each token, if it asked for them. `found`: as LiveEvent has it.
   void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
-            uint64_t deviceNs = 0, std::vector<LiveLogprob> logprobs = {});
+            uint64_t deviceNs = 0, std::vector<LiveLogprob> logprobs = {}, int64_t found = 0);
   /// Once, before its end, where they were asked for. Tokens wait for it.
   void tellPrompt(uint64_t number, std::vector<LiveLogprob> logprobs, double at);
   /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
@@ -121,7 +121,7 @@ private:
     bool taken = false, cancelled = false;
     LiveWanted wanted;
     int64_t firstLine = -1; ///< where its lines are once it has them
-    int64_t promptTokens = 0, generated = 0;
+    int64_t promptTokens = 0, generated = 0, found = 0;
     double submitted = 0, firstToken = -1;
     std::optional<double> alarm; ///< its deadline
     std::string state;

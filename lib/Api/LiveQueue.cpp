@@ -220,6 +220,7 @@ LiveEvent &LiveQueue::eventOf(uint64_t number, Entry &entry, double at) {
   }
   entry.event->state = entry.state;
   entry.event->at = at;
+  entry.event->found = entry.found;
   return *entry.event;
 }
 
@@ -232,13 +233,14 @@ void LiveQueue::releaseTokens(Entry &entry, LiveEvent &event) {
 }
 
 void LiveQueue::tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,
-                     uint64_t deviceNs, std::vector<LiveLogprob> logprobs) {
+                     uint64_t deviceNs, std::vector<LiveLogprob> logprobs, int64_t foundPositions) {
   const Lock lock(mutex);
   const auto found = entries.find(number);
   if (found == entries.end() || !found->second.request)
     return; // an executor is not believed to be without faults
   Entry &entry = found->second;
   entry.state = state;
+  entry.found = foundPositions;
   if (entry.wanted.noTokens) {
     tokens = {};
     logprobs.clear();

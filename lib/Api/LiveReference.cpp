@@ -83,13 +83,13 @@ public:
   }
 
   void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
-            const std::string &state, double at) override {
+            const std::string &state, int64_t found, double at) override {
     record.tells(static_cast<uint64_t>(number), tokens, state);
     tellPrompt(static_cast<uint64_t>(number), at);
     std::vector<LiveLogprob> told;
     for (size_t i = 0; i < std::min(tokens.size(), logits.size()); ++i)
       told.push_back(logprobOf(logits[i], tokens[i], logprobs.at(static_cast<uint64_t>(number))));
-    queue.tell(static_cast<uint64_t>(number), tokens, state, at, 0, std::move(told));
+    queue.tell(static_cast<uint64_t>(number), tokens, state, at, 0, std::move(told), found);
   }
 
   void end(int64_t number, RequestEnd end, double admitted, double at) override {
@@ -182,7 +182,7 @@ public:
         out = {static_cast<uint64_t>(*slot.request), slot.state, slot.promptTokens, slot.generated, slot.kvTokens};
     }
     for (const reference::LiveHost::Standing::Pool &pool : standing.pools)
-      stats.pools.push_back({pool.model, pool.pages, pool.used});
+      stats.pools.push_back({pool.model, pool.pages, pool.used, pool.cached});
     stats.ticks = standing.ticks;
     stats.passes = standing.passes;
     stats.rows = standing.rows;

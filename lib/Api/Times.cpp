@@ -70,7 +70,8 @@ std::vector<tools::PoolSize> tools::poolsOf(const Program &program) {
   std::vector<PoolSize> out;
   for (const ir::Operation &op : program.internals()->compiled.module.root.region().ops)
     if (op.op == ir::Op::Pool)
-      out.push_back({op.name, op.get<ir::attr::pages>(), op.get<ir::attr::page_tokens>()});
+      out.push_back(
+          {op.name, op.get<ir::attr::pages>(), op.get<ir::attr::page_tokens>(), op.get<ir::attr::index_pages>()});
   return out;
 }
 

@@ -141,7 +141,8 @@ void Machine::tellNews() {
   for (Running *r : touched) {
     const std::span<const int32_t> made = std::span(r->tokens).subspan(r->input->tokens.size());
     if (made.size() > r->told || r->before != r->state)
-      options.live->tell(r->number, made.subspan(r->told), r->result.logits, program.states[r->state].name, at);
+      options.live->tell(r->number, made.subspan(r->told), r->result.logits, program.states[r->state].name,
+                         r->result.found, at);
     r->told = made.size();
     r->result.logits.clear();
     if (program.states[r->state].terminal) {
@@ -165,8 +166,9 @@ void Machine::tellStanding(int64_t ticks) {
               r->kv.empty() ? 0 : r->kv[0].len};
   }
   for (size_t i = 0; i < pools.size(); ++i)
-    standing.pools.push_back(
-        {program.pools[i].name, program.pools[i].pages, program.pools[i].pages - available(static_cast<int>(i))});
+    standing.pools.push_back({program.pools[i].name, program.pools[i].pages,
+                              program.pools[i].pages - available(static_cast<int>(i)),
+                              program.pools[i].index ? std::ssize(pools[i].cached) : -1});
   standing.metrics = metrics;
   standing.increments = increments;
   standing.ticks = ticks;

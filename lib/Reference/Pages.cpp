@@ -36,7 +36,7 @@ static std::vector<int32_t> tokensOfPage(const Running &r, const PoolInfo &info,
 std::vector<int32_t> Machine::findPages(const Running &r, int pool) const {
   const PoolInfo &info = program.pools[pool];
   std::vector<int32_t> found;
-  if (!info.index)
+  if (!info.index || r.keepPrompt) // rows of the prompt that the host wants are fed
     return found;
   int64_t parent = rootOf(r);
   for (int64_t number = 0; (number + 1) * info.pageTokens < std::ssize(r.tokens); ++number) {
@@ -59,6 +59,8 @@ static int64_t pagesInCommon(const Running &a, const Running &b, const PoolInfo 
 /// Whether another request in a slot is feeding what this one could find afterwards. It waits for one such request: its
 /// next visit is when that one has fed all of it, or has lost its slot.
 bool Machine::waitsForFeeder(Running &r) {
+  if (r.keepPrompt)
+    return false;
   const auto feeds = [&](const Running &other) {
     for (size_t i = 0; i < program.pools.size(); ++i)
       if (program.pools[i].index && !other.kv[i].ownOnly && program.states[other.state].slot &&

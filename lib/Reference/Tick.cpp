@@ -320,6 +320,8 @@ void Machine::admit(const PartInfo &part) {
           r->kv[i].reserved = pagesToReserve(*r, program.pools[i]);
           graft(*r, static_cast<int>(i), found[i]);
         }
+        if (!r->kv.empty() && r->result.passes == 0) // of its first slot
+          r->result.found = r->kv[0].len;
       } else {
         r->env = {};
       }
@@ -500,6 +502,7 @@ RequestEnd Machine::endOf(const Running &r) const {
   }
   end.passes = r.result.passes;
   end.rows = r.result.rows;
+  end.found = r.result.found;
   return end;
 }
 

@@ -201,12 +201,12 @@ std::optional<FileError> LineReader::readBudgetAndPriority() {
                 "max_new_tokens");
   if (const auto cache = Object.find("cache"); cache != Object.end()) {
     const std::optional<int64_t> number = jsonInteger(*cache);
-    if (!number || *number < 0 || *number > INT32_MAX)
+    if (!number || *number < 0)
       return fail("request-key",
                   fmt::format("request `{}`: `cache` must be a number from 0 (the common one) to {}, found `{}`",
-                              shownId(), INT32_MAX, jsonShort(*cache)),
+                              shownId(), INT64_MAX, jsonShort(*cache)),
                   "cache");
-    Out.cache = static_cast<int32_t>(*number);
+    Out.cache = *number;
   }
   auto priority = Object.find("priority");
   if (priority == Object.end())

@@ -33,6 +33,8 @@ class End:
     ended: float
     fault_detail: str = ""
     """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
+    found: int = 0
+    """Positions of its prompt that the first model's pool had in its index, so that they were not fed."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ class Event:
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     """Of each token of the prompt, if the request asked for them; once, with the first token or before. The first has
     none."""
+    found: int = 0
+    """Positions of its prompt that the first model's pool had in its index; known when it has a slot."""
 
 
 def event_of(raw: tuple[Any, ...], user: Any) -> Event:
-    number, _, tokens, state, end, at, logprobs, of_prompt = raw
+    number, _, tokens, state, end, at, logprobs, of_prompt, found = raw
     told, before = [Logprob(*each) for each in logprobs], [Logprob(*each) for each in of_prompt]
-    return Event(number, user, tokens, state, None if end is None else End(**end), at, told, before)
+    return Event(number, user, tokens, state, None if end is None else End(**end), at, told, before, found)
 
 
 def fault_of(number: int, end: End) -> Error:

@@ -39,6 +39,8 @@ class Result:
     """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
     passes: int
     rows: int
+    found: int
+    """Positions of its prompt that the first model's pool had in its index, so that they were not fed."""
     arrived: float
     """When the kernel got to know of it: milliseconds on a GPU, elsewhere ticks. A time that never came is negative."""
     admitted: float

@@ -54,14 +54,14 @@ nb::list listOf(const std::vector<LiveLogprob> &logprobs) {
   return out;
 }
 
-/// (request, user, tokens, state, end, at, logprobs, promptLogprobs)
+/// (request, user, tokens, state, end, at, logprobs, promptLogprobs, found)
 nb::object tupleOf(const LiveEvent &event) {
   nb::list tokens;
   for (int32_t token : event.tokens)
     tokens.append(token);
   return nb::make_tuple(event.request, event.user, tokens, text(event.state),
                         event.end ? nb::object(dictOf(*event.end)) : nb::object(nb::none()), event.at,
-                        listOf(event.logprobs), listOf(event.promptLogprobs));
+                        listOf(event.logprobs), listOf(event.promptLogprobs), event.found);
 }
 
 /// Waits for `f(patience)` to give something that `isEnd`, for `milliseconds` at most, below 0 for ever. Other threads
@@ -139,6 +139,7 @@ nb::dict dictOf(const LiveStats &stats) {
     one["model"] = text(pool.model);
     one["pages"] = pool.pages;
     one["used"] = pool.used;
+    one["cached"] = pool.cached < 0 ? nb::object(nb::none()) : nb::object(nb::int_(pool.cached));
     pools.append(one);
   }
   out["pools"] = pools;

@@ -360,3 +360,47 @@ def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
         status, _, code, message = server.refuses("/v1/completions", **ask)
         assert (status, code) == (500, "no_prompt_logprobs") and "drafts" in message, message
         assert server.post("/v1/completions", **{**ask, "prompt": "ab"})[0] == 200
+
+
+def test_prefixes_that_requests_share(tmp_path):
+    """The second turn of a chat does not feed the first one again, and says so; another salt finds nothing."""
+    pipeline = tmp_path / "shared.yaml"
+    text = (ROOT / "pipelines/sampled.yaml").read_text()
+    pool = "on_full: fail}"
+    assert text.count(pool) == 1
+    pipeline.write_text(text.replace(pool, "on_full: fail, index: true}"))
+    with Served(str(pipeline), "--set=page_tokens=8") as server, Served("sampled") as other:
+
+        def ask(content, of=server, **more):
+            status, _, answer = of.post("/v1/completions", prompt=content, max_tokens=20, temperature=0, **more)
+            assert status == 200, answer
+            usage = answer["usage"]
+            assert usage["total_tokens"] == usage["prompt_tokens"] + 20
+            return answer["choices"][0]["text"], usage["prompt_tokens_details"]["cached_tokens"]
+
+        first, found = ask(PROMPTS[0])
+        assert (first, found) == (ask(PROMPTS[0], other)[0], 0)
+        # All of the first turn but its last token: whole pages of it.
+        begin = PROMPTS[0] + first
+        second, found = ask(begin + " And")
+        assert second == ask(begin + " And", other)[0]
+        assert found == (len(begin.encode()) - 1) // 8 * 8
+        assert ask(begin + " And", cache_salt="tenant") == (second, 0)
+        assert ask(begin + " And", cache_salt="tenant")[1] > 0
+        # A stop text ends the answer before the kernel does.
+        status, _, answer = server.post("/v1/completions", prompt=begin + " And", max_tokens=20, temperature=0, stop=[second[3]])
+        assert (status, answer["usage"]["prompt_tokens_details"]) == (200, {"cached_tokens": (len(begin.encode()) + 3) // 8 * 8})
+        metrics, (pool,) = server.metrics(), server.stats()["pools"]
+        assert metrics["vllm:prefix_cache_queries_total"] > metrics["vllm:prefix_cache_hits_total"] > 0
+        assert metrics['megalith:pool_cached{pool="target"}'] == pool["cached"]
+        assert pool["used"] == 0 < pool["cached"] and other.stats()["pools"][0]["cached"] is None
+        assert "vllm:prefix_cache_hits_total" not in other.metrics()
+
+
+def test_salts():
+    """Their numbers are not 0, and not equal."""
+    salts = {read_job({"model": "m", "prompt": "a", "cache_salt": salt}, False, LIMITS, megalith.text.ByteTokenizer()).settings["cache"]
+             for salt in ("", "a", "b", None) if salt != ""}
+    assert len(salts) == 3 and 0 in salts and all(0 <= each < 2**63 for each in salts)
+    with pytest.raises(ApiError, match="`cache_salt` must be a string"):
+        read_job({"model": "m", "prompt": "a", "cache_salt": 7}, False, LIMITS, megalith.text.ByteTokenizer())

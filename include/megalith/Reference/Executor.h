@@ -76,7 +76,7 @@ struct LiveHost : Host {
     };
     struct Pool {
       std::string model;
-      int64_t pages = 0, used = 0;
+      int64_t pages = 0, used = 0, cached = -1;
     };
     std::vector<Slot> slots;
     std::vector<Pool> pools;
@@ -88,9 +88,10 @@ struct LiveHost : Host {
   virtual void tickEnds() = 0;
   /// A row of the first model that predicts token number `token` of the prompt of a request.
   virtual void promptRow(int64_t number, int64_t token, std::span<const float> logits) = 0;
-  /// `logits`: of each token, where it was asked for: the row that predicted it, empty where there is none.
+  /// `found`: positions of its prompt that it took from an index. `logits`: of each token, where it was asked for: the
+  /// row that predicted it, empty where there is none.
   virtual void tell(int64_t number, std::span<const int32_t> tokens, std::span<const std::vector<float>> logits,
-                    const std::string &state, double at) = 0;
+                    const std::string &state, int64_t found, double at) = 0;
   /// `admitted`: when it took a slot for the first time; negative: it never did.
   virtual void end(int64_t number, RequestEnd end, double admitted, double at) = 0;
   virtual void stands(Standing standing) = 0;

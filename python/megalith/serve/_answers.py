@@ -40,9 +40,16 @@ class Answer:
             "system_fingerprint": f"megalith-{version()}",
         }
 
-    def usage(self, run: Run) -> dict[str, int]:
+    def usage(self, run: Run) -> dict[str, Any]:
         prompt, completion = sum(map(len, self.job.prompts)), run.completion_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        # Of each prompt's first choice: the others find what that one feeds.
+        cached = sum(choice.found for choice in run.choices[:: self.job.drawn])
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
 
     def _name(self, token: int) -> str:
         """Its text, if it is such by itself."""
@@ -157,14 +164,14 @@ class Answer:
             out += sorted(of_prompt, key=mean, reverse=True)[: self.job.n]  # of equals the first
         return out
 
-    def chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
+    def chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self.job.is_chat else "text_completion"
         chunk = {**self.head, "object": kind, "choices": choices}
         if self.job.wants_usage:
             chunk["usage"] = usage
         return chunk
 
-    def _usage_now(self, run: Run) -> dict[str, int] | None:
+    def _usage_now(self, run: Run) -> dict[str, Any] | None:
         return self.usage(run) if self.job.usage_each else None
 
     def choice(

@@ -130,6 +130,8 @@ class Choice:
     def __init__(self, engine: Engine, job: Job, index: int, generation: AsyncGeneration, arrived: float) -> None:
         self.engine, self.index, self.generation, self.arrived = engine, index, generation, arrived
         self.tokens = 0
+        self.found = 0
+        """Positions of its prompt that were not fed: an index had them."""
         self.record = engine.history.arrive(
             generation.number, len(job.prompts[index // job.drawn]), job.budgets[index // job.drawn], arrived
         )
@@ -159,6 +161,7 @@ class Choice:
             now = self.engine.heard(event)
             if event.prompt_logprobs:
                 self.prompt_logprobs = event.prompt_logprobs
+            self.found = event.found
             self.record.tell(now, event, self.engine.history.slot_states)
             if event.tokens:
                 if self.tokens == 0:
@@ -232,6 +235,8 @@ class Choice:
             self.is_over = True
             self.engine.history.end(self.record, finish, why, self.engine.shown.get(self.generation.number))
             self.engine.metrics.finished[finish] += 1
+            self.engine.metrics.found += self.found
+            self.engine.metrics.sought += self.record.prompt_tokens
             self.engine.metrics.whole.observe(time.monotonic() - self.arrived)
             self.engine.shown.pop(self.generation.number, None)
 

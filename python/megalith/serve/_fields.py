@@ -128,7 +128,6 @@ IGNORED = (
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
-    "cache_salt",  # no request sees what another one left
     "include_reasoning",  # it is not told from the text
     "spaces_between_special_tokens",  # of tokenizers that are no `tokenizer.json`
 )

@@ -41,6 +41,8 @@ class Metrics:
         self.whole = Histogram(_WHOLE)
         self.finished = dict.fromkeys(("stop", "length", "abort", "error"), 0)
         self.refused = 0
+        self.sought = self.found = 0
+        """Tokens of prompts that have ended, and those of them that an index had."""
         """Calls that were told to come later."""
 
 
@@ -102,6 +104,11 @@ def render(model: str, metrics: Metrics, stats: Mapping[str, Any]) -> str:
     page.one(
         "vllm:prompt_tokens_total", "counter", "Tokens of prompts that the kernel was given.", stats["prompt_tokens"]
     )
+    if any(pool["cached"] is not None for pool in pools):
+        page.one(
+            "vllm:prefix_cache_queries_total", "counter", "Tokens of prompts that ended, looked for.", metrics.sought
+        )
+        page.one("vllm:prefix_cache_hits_total", "counter", "Those that were found, and not fed.", metrics.found)
     page.one("vllm:generation_tokens_total", "counter", "Tokens that were generated.", stats["generated_tokens"])
     page.add(
         "vllm:request_success_total",
@@ -149,5 +156,7 @@ def render(model: str, metrics: Metrics, stats: Mapping[str, Any]) -> str:
             "Pages of a KV pool" + (" that are used." if key == "used" else "."),
             [(pool[key], {"pool": pool["model"]}) for pool in pools],
         )
+    if cached := [(pool["cached"], {"pool": pool["model"]}) for pool in pools if pool["cached"] is not None]:
+        page.add("megalith:pool_cached", "gauge", "Pages that only the index of a KV pool has.", cached)
     page.one("megalith:refused_calls_total", "counter", "Calls that were told to come later.", metrics.refused)
     return "\n".join(page.lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if not isinstance(stop_tokens, list) or not all(is_token(each, limits) for each in stop_tokens):
         raise fields.wrong("stop_token_ids", f"must be an array of tokens, from 0 to {limits.vocabulary - 1}")
     settings["priority"] = fields.integer("priority", 0, -(2**31), 2**31 - 1)
+    settings["cache"] = _cache_of(fields.text("cache_salt", MOST_ID))
     settings["inputs"] = _read_inputs(fields, tokenizer)
     if ignores_eos := fields.boolean("ignore_eos"):
         settings["eos"] = []
@@ -89,6 +91,13 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     job.names_tokens, job.id = names_tokens, name
     job.seeds = [_seed_of(job, choice % drawn) for choice in range(len(prompts) * drawn)]
     return job
+
+
+def _cache_of(salt: str | None) -> int:
+    """The number of a salt: 0 without one. Others are of 63 bits, so that two salts do not have the same."""
+    if salt is None:
+        return 0
+    return int.from_bytes(hashlib.sha256(salt.encode()).digest()[:8], "little") >> 1 | 1
 
 
 def _check_best_of(fields: Fields, n: int, drawn: int, is_stream: bool, limits: Limits) -> None:

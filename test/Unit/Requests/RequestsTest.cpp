@@ -98,12 +98,13 @@ TEST(Requests, Keys) {
             "request-key:1:11: unknown key `prompt`; a request has `id`, "
             "`tokens`, `text`, `max_new_tokens`, `eos`, `stop`, `priority`, `sampling`, "
             "`inputs`, `arrives`, `cancelled`, `deadline_ms`, `cache`");
-  for (const char *cache : {"-1", "2147483648", "1.5", "\"a\""})
+  for (const char *cache : {"-1", "9223372036854775808", "1.5", "\"a\""})
     EXPECT_EQ(
         errorOfLine(fmt::format(R"({{"id": 1, "tokens": [0], "max_new_tokens": 1, "cache": {}}})", cache)),
-        fmt::format("request-key:1:47: request `1`: `cache` must be a number from 0 (the common one) to 2147483647, "
-                    "found `{}`",
-                    cache));
+        fmt::format(
+            "request-key:1:47: request `1`: `cache` must be a number from 0 (the common one) to 9223372036854775807, "
+            "found `{}`",
+            cache));
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
