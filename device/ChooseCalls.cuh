@@ -98,19 +98,20 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       continue;
     }
     const int needs = pool.lacking(s, c.firstPlace(pool, s) + takes);
-    if (!Pool::reserves && needs > freePages) {
-      c.fail(c.seated(s), kPoolExhausted);
-      continue;
-    }
+    int beyond = 0;
     if (Pool::reserves) {
       // Reserved pages are there. Beyond its reservation no call takes a page after a call that waits for pages.
-      const int beyond = max(0, needs - pool.reservationLeft(s));
+      beyond = max(0, needs - pool.reservationLeft(s));
       if (beyond > 0 && (blocked || beyond > unreserved)) {
         blocked = true;
         continue;
       }
-      unreserved -= beyond;
     }
+    if (needs > freePages) { // of a pool that reserves: what was reserved is not there
+      c.fail(c.seated(s), kPoolExhausted);
+      continue;
+    }
+    unreserved -= beyond;
     c.taken[s] = takes;
     c.newPages[s] = needs;
     c.pageTop[s] = freePages;
