@@ -56,6 +56,7 @@ def test_what_is_not_said():
         "min_p": 0,
         "stop": [],
         "priority": 0,
+        "cache": 0,
         "inputs": {},
     }
     tokenizer._templates = Templates({"default": "{{ messages[0].content }}{{ thinks }}"})

@@ -400,7 +400,7 @@ class MadeUp:
         members = dict.fromkeys(("state", "fault", "fault_state", "place"), "")
         members |= dict.fromkeys(("prompt_tokens", "generated", "passes", "rows"), 0)
         members |= dict.fromkeys(("submitted", "admitted", "first_token", "ended"), -1.0)
-        self.events.put((number, self.requests[number], tokens, "RUN", members | end if end else None, 1.0, [], []))
+        self.events.put((number, self.requests[number], tokens, "RUN", members | end if end else None, 1.0, [], [], 0))
 
 
 @pytest.fixture
