@@ -227,7 +227,7 @@ private:
 
   // Pages.cpp
   std::vector<int32_t> findPages(const Running &r, int pool) const;
-  bool waitsForFeeder(Running &r);
+  bool waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found);
   int64_t available(int pool) const;
   int64_t cachedOf(int pool, const std::vector<int32_t> &found) const;
   void graft(Running &r, int pool, const std::vector<int32_t> &found);

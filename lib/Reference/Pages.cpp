@@ -57,14 +57,14 @@ static int64_t pagesInCommon(const Running &a, const Running &b, const PoolInfo 
 }
 
 /// Whether another request in a slot is feeding what this one could find afterwards. It waits for one such request: its
-/// next visit is when that one has fed all of it, or has lost its slot.
-bool Machine::waitsForFeeder(Running &r) {
+/// next visit is when that one has fed all of it, or has lost its slot. `found`: by pool.
+bool Machine::waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found) {
   if (r.keepPrompt)
     return false;
   const auto feeds = [&](const Running &other) {
     for (size_t i = 0; i < program.pools.size(); ++i)
       if (program.pools[i].index && !other.kv[i].ownOnly && program.states[other.state].slot &&
-          pagesInCommon(r, other, program.pools[i]) > std::ssize(findPages(r, int(i))))
+          pagesInCommon(r, other, program.pools[i]) > std::ssize(found[i]))
         return true;
     return false;
   };

@@ -300,13 +300,16 @@ void Machine::admit(const PartInfo &part) {
       const auto number = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); };
       fail(*r, Fault::KvTooLarge, pool->loc,
            {number(mostPositions(*r, *pool)), number(int64_t(pool->pages) * pool->pageTokens)});
-    } else if (waitsForFeeder(*r)) {
-      --looked; // it was not visited
     } else {
       std::vector<std::vector<int32_t>> found;
       for (size_t i = 0; i < r->kv.size(); ++i) {
         found.push_back(findPages(*r, static_cast<int>(i)));
         r->kv[i].found = std::ssize(found[i]) * program.pools[i].pageTokens;
+      }
+      if (waitsForFeeder(*r, found)) {
+        --looked; // it was not visited
+        next = queue.upper_bound(rank);
+        continue;
       }
       if (!canReserve(*r, found)) {
         refused = true;

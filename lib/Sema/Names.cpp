@@ -239,13 +239,13 @@ ExprRef Expressions::checkPoolName(const ast::Expr &e) {
   };
   std::vector<std::string> names;
   for (const auto &[name, type, id] : table) {
-    if ((!ofSlot(id) && id != PoolName::Found) || scope.kind == Scope::Stage)
+    if (!ofRequest(id) || scope.kind == Scope::Stage)
       names.push_back(fmt::format("kv.{}.{}", pool.str(), name.str()));
     if (member != name)
       continue;
     if (ofSlot(id) && !ctx.needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
       return nullptr;
-    if (id == PoolName::Found && scope.kind != Scope::Stage) {
+    if (ofRequest(id) && scope.kind == Scope::Policy) {
       ctx.diags.report(Diag::EffectNotAllowed, e.loc, fmt::format("`{}`", e.text), "a policy");
       return nullptr;
     }

@@ -15,14 +15,19 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
 
 bool isLiteral(const Expr &e) { return e.kind == Expr::Const && e.as<Number>().literal; }
 
-bool ofSlot(PoolName what) {
-  enum { Slot, Stage, Pool };
-  static const bool table[] = {
-#define POOL_NAME(Id, Name, Type, Of, Operation, Text) Of == Slot,
+/// Who has it.
+enum class Owner { Slot, Stage, Pool };
+static Owner ownerOf(PoolName what) {
+  using enum Owner;
+  static const Owner table[] = {
+#define POOL_NAME(Id, Name, Type, Of, Operation, Text) Of,
 #include "megalith/Sema/Builtins.def"
   };
   return table[static_cast<size_t>(what)];
 }
+
+bool ofSlot(PoolName what) { return ownerOf(what) == Owner::Slot; }
+bool ofRequest(PoolName what) { return ownerOf(what) != Owner::Pool; }
 
 const Call &callOf(const Expr &e) { return (e.kind == Expr::ModelCall ? e : *e.args[0]).as<Call>(); }
 const ExprRef &callIn(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }

@@ -25,6 +25,8 @@ bool isLiteral(const Expr &e);
 bool isMap(const Expr &e);
 /// Whether it is told of the request's own KV, so only of one that holds a slot.
 bool ofSlot(PoolName what);
+/// Of a request, in a slot or not: what is no policy's.
+bool ofRequest(PoolName what);
 /// The call that `e` is, or that it is some rows of.
 const Call &callOf(const Expr &e);
 const ExprRef &callIn(const ExprRef &e);
