@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 19;
+constexpr int kAbiVersion = 20;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -59,6 +59,17 @@ template <int Models> struct RequestOf : RequestHeader {
 };
 template <> struct RequestOf<1> : RequestHeader {
   KvOfRequest kv[1];
+};
+
+/// The same of an index, where some pool has one. It follows RequestOf.
+template <int Models> struct IndexedRequest {
+  long long cache; ///< Request::cache: it finds pages of the same one only
+  int feeder;      ///< 1 + the number of the request that it waits for; 0: of none yet; -1: it did so
+  int feederSlot;  ///< of that one
+  int foundFirst;  ///< positions of the first pool that it took with its first slot
+  int unused;
+  int found[Models];   ///< positions: as it was last looked at, or in a slot those that it took with it
+  int awaited[Models]; ///< pages that it has in common with its feeder
 };
 
 /// A sequence that a request brings: words of LaunchParams::inputs.
@@ -295,11 +306,11 @@ struct alignas(16) News {
   int ended;          ///< 1: the mailbox has its descriptor
   unsigned low, high; ///< nanoseconds of a clock that all CTAs share
   int fed;            ///< tokens that the first model has K and V of
-  int unused;
+  int found;          ///< IndexedRequest::foundFirst
 };
 /// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. After it
-/// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the
-/// first model; per metric two words; per metric those of its increments.
+/// per model the pages that no slot holds, and how many of them are cached; per slot kLiveSlotWords: entry + 1 (0: it
+/// is free), state, prompt, generated, KV of the first model; per metric two words; per metric those of its increments.
 struct LiveState {
   unsigned ticks, written; ///< `written`: 1; 0: nothing was
   unsigned passes[2], rows[2];
@@ -311,6 +322,27 @@ constexpr int kSyncWords = 160;
 /// Of these the one that is not 0 when the kernel shall stop; the host may set it, too.
 constexpr int kStopWord = 32;
 
+/// A page of a pool with an index. Zeros: no slot holds it, and the index does not have it. Other pages are told by
+/// 1 + their number; 0 is none.
+struct alignas(16) IndexedPage {
+  long long serial;        ///< from 1 on; no two pages ever have the same. 0: the index does not have it
+  long long parent;        ///< serial number of the page in front; of a first page -1 - cache
+  unsigned long long hash; ///< of all tokens up to its end
+  int next;                ///< of the pages whose hashes have the same head
+  int holders;             ///< slots
+  int older, newer;        ///< in the list of cached pages
+};
+/// ModelParams::index has IndexedPages, then heads of lists of pages of one hash, then the tokens of the pages.
+constexpr int indexBuckets(long long pages) {
+  int buckets = 1;
+  while (buckets < pages && buckets < 1 << 30)
+    buckets *= 2;
+  return buckets;
+}
+constexpr long long indexBytes(long long pages, long long pageTokens) {
+  return pages * (long long)sizeof(IndexedPage) + 4 * (indexBuckets(pages) + pages * pageTokens);
+}
+
 /// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
 /// multiple of 16: the kernel loads both at once.
 struct alignas(16) ModelParams {
@@ -321,9 +353,9 @@ struct alignas(16) ModelParams {
   int maxPositions;
   // pool
   int pageTableStride;
-  int *pageTable; ///< [slots][pageTableStride]
-  int *freeList;  ///< stack of free page ids
-  int *freeCount;
+  int *pageTable;        ///< [slots][pageTableStride]
+  int *freeList;         ///< stack of free page ids; all of them before the first tick
+  char *index;           ///< IndexedPages and what follows them; null where the pool has none
   char *kCache, *vCache; ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
   // pass
   char *workspace; ///< activations; offsets are constants of the source
@@ -406,7 +438,7 @@ using HostParams = LaunchParamsOf<limits::models>;
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //
-//   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them,
+//   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them, models x cached pages,
 //   rows, words per row and from bit kTraceModelShift on the number of their model, requests
 //   rows x      the words of Row (Contract/Row.h); where the pipeline has reducers beside argmax, those of
 //               LaunchParams::reduced, all bits set where a reducer does not read the row; one more with a hash of its
@@ -431,10 +463,10 @@ using HostParams = LaunchParamsOf<limits::models>;
 //
 //   kTracePass, words of the record, tick, rows, words per row and the number of the model
 //   rows x      as above
-constexpr unsigned kTraceTick = 0x4b434954;                     ///< "TICK"
-constexpr unsigned kTracePass = 0x53534150;                     ///< "PASS"
-constexpr int kTracePassWords = 5;                              ///< before the rows
-constexpr int traceTickWords(int models) { return 6 + models; } ///< before the rows
+constexpr unsigned kTraceTick = 0x4b434954;                         ///< "TICK"
+constexpr unsigned kTracePass = 0x53534150;                         ///< "PASS"
+constexpr int kTracePassWords = 5;                                  ///< before the rows
+constexpr int traceTickWords(int models) { return 6 + 2 * models; } ///< before the rows
 constexpr int kTraceModelShift = 16;
 constexpr unsigned kTraceHost = 1u << 31, kTraceCancels = 1u << 31;
 constexpr int traceRequestWords(int models) { return 6 + 2 * models; } ///< before the page ids

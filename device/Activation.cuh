@@ -126,6 +126,8 @@ template <class ControlType> struct ActivationOf : Binders {
   __device__ int promptLen() const { return r.promptLen; }
   __device__ int priority() const { return r.priority; }
   template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
+  /// Positions that the index of the pool had.
+  template <class Pool = FirstPool> __device__ int kvFound() const { return r.found[Pool::model]; }
   /// Rows of drafts after it that this run of the stage has fed.
   template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
   template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }

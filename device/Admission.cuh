@@ -61,6 +61,123 @@ template <int Keys> struct PlaceInOrder {
 /// Requests that a stage without slot looks at in a tick, if it says no other number.
 constexpr int kLookedAt = 32;
 
+/// Whether pages number 0 to `pages` of a slot do not all stand in the index, and still enter. One thread.
+template <class Pool> __device__ __forceinline__ bool stillEnter(const Pool &pool, int slot, int pages) {
+  if constexpr (Pool::indexed)
+    return !pool.ownOnly[slot] && pool.sealed[slot] < pages;
+  return false;
+}
+/// Whether the pages that a request waits for still come: its feeder has its slot, and has not fed all of them. One
+/// thread.
+template <class Control, class Request> __device__ bool stillFed(Control &c, const Request &r) {
+  if (r.feeder <= 0 || c.request[r.feederSlot] < 0)
+    return false;
+  const auto &feeder = c.seated(r.feederSlot);
+  bool comes = false;
+  c.pools.each([&](auto &pool) { comes = comes || stillEnter(pool, r.feederSlot, r.awaited[pool.model]); });
+  return comes && feeder.number == r.feeder - 1 && Control::holdsSlot(feeder.state);
+}
+
+/// How many of the first `most` tokens at two places are the same. The warp.
+__device__ __forceinline__ int sameTokens(const int *a, const int *b, int most) {
+  constexpr int together = 4;
+#pragma unroll 1
+  for (int base = 0; base < most; base += 32 * together) {
+    u32 others[together];
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      const int i = base + 32 * k + laneId();
+      others[k] = __ballot_sync(~0u, i >= most || a[i] != b[i]);
+    }
+#pragma unroll
+    for (int k = 0; k < together; ++k)
+      if (others[k])
+        return min(most, base + 32 * k + __ffs(others[k]) - 1);
+  }
+  return most;
+}
+
+/// Finds pages of a request; their numbers stand in the table of `seat`, which is free. The warp.
+template <class Pool, class Request>
+__device__ void findPages(Pool &pool, const abi::LaunchParams &p, Request &r, int seat) {
+  if constexpr (Pool::indexed) {
+    pool.findPages(p, r, pool.table(seat));
+    if (laneId() == 0)
+      r.found[Pool::model] = pool.foundPages * Pool::pageTokens;
+  }
+}
+/// The pages that a request has in common with the one in a slot, if these are more than were found, and the slot's
+/// still enter; else 0. `same`: tokens that both begin with; below 0: not counted yet. The warp.
+template <class Control, class Pool, class Request>
+__device__ int pagesToCome(Control &c, Pool &pool, const Request &r, int slot, int &same) {
+  if constexpr (Pool::indexed) {
+    const abi::LaunchParams &p = c.params();
+    const auto &other = c.seated(slot);
+    const int most = min(r.numTokens - 1, other.promptLen);
+    if (pool.ownOnly[slot] || most / Pool::pageTokens <= pool.foundPages)
+      return 0;
+    same = same < 0 ? sameTokens(p.tokens + r.tokenBegin, p.tokens + other.tokenBegin, most) : same;
+    return same / Pool::pageTokens > pool.foundPages ? same / Pool::pageTokens : 0;
+  }
+  return 0;
+}
+
+/// Looks for pages of the request that admission visits. Whether the request is to wait, because another one in a slot
+/// feeds what it could find afterwards: it waits for one such request, once. Warp 0.
+template <class Control, class Request> __device__ __noinline__ bool findOrWait(Control &c, Request &r, int seat) {
+  const abi::LaunchParams &p = c.params();
+  c.pools.each([&](auto &pool) { findPages(pool, p, r, seat); });
+  __syncwarp();
+  if (r.promptLines || r.feeder != 0)
+    return false;
+  __syncwarp(); // all lanes have read it
+  int feeder = -1, of = 0;
+#pragma unroll 1
+  for (int s = 0; feeder < 0 && s < Control::Config::slots; ++s) {
+    if (c.request[s] < 0 || c.seated(s).cache != r.cache || !Control::holdsSlot(c.seated(s).state))
+      continue;
+    int same = -1;
+    c.pools.each([&](auto &pool) {
+      const int pages = pagesToCome(c, pool, r, s, same);
+      feeder = pages > 0 ? c.seated(s).number : feeder;
+      if (laneId() == 0)
+        r.awaited[pool.model] = pages;
+    });
+    of = s;
+  }
+  __syncwarp();
+  if (laneId() == 0) {
+    r.feeder = feeder < 0 ? -1 : 1 + feeder;
+    r.feederSlot = of;
+  }
+  __syncwarp();
+  return feeder >= 0;
+}
+
+/// Whether a pool has the pages to reserve for a request that is visited, beside those found for it.
+template <class Pool, class Request> __device__ __forceinline__ bool canReserve(const Pool &pool, const Request &r) {
+  if constexpr (!Pool::reserves)
+    return true;
+  else if constexpr (Pool::indexed)
+    return max(0, pool.pagesToReserve(r) - pool.foundPages) <= pool.unreserved - pool.foundCached;
+  else
+    return pool.pagesToReserve(r) <= pool.unreserved;
+}
+
+/// The lowest free slot; there is one. The warp.
+template <class Control> __device__ int freeSeat(Control &c) {
+  int first = 0;
+#pragma unroll 1
+  for (int base = 0; base < Control::Config::slots; base += 32) {
+    const int s = base + laneId();
+    if (const u32 open = __ballot_sync(~0u, s < Control::Config::slots && c.request[s] < 0)) {
+      first = base + __ffs(open) - 1;
+      break;
+    }
+  }
+  return first;
+}
+
 /// Runs `stage` for requests in `state`, in their order: `limit` at most. Goes on while a slot is free and the next
 /// request finds the pages to reserve. Warp 0.
 template <class Order, class Control, class Stage>
@@ -75,6 +192,9 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       const auto &r = c.tableEntry(i);
       if (r.state != state || r.slot >= 0)
         continue;
+      if constexpr (Control::indexed)
+        if (stillFed(c, r)) // it is not visited
+          continue;
       ActivationOf<Control> t(c, i, -1);
       Place place;
       Order::of(t, place.words);
@@ -99,8 +219,11 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       t.fail(abi::kModels > 1 ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));
       continue;
     }
+    if constexpr (Control::indexed)
+      if (findOrWait(c, t.r, freeSeat(c)))
+        continue;
     // Nobody overtakes a request that waits for pages.
-    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToReserve(t.r) <= pool.unreserved; })) {
+    if (!c.pools.all([&](const auto &pool) { return canReserve(pool, t.r); })) {
       if (laneId() == 0)
         c.refused = 1;
       break;

@@ -66,6 +66,9 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
   const int place = c.firstPlace(pool, slot) + c.badRow[slot], token = pool.fedToken(slot, place);
   if (c.badCode[slot] == kTokenRange)
     return {token, Pool::model == 0 && !(c.callFlags[slot] & RowIsDraft) ? Pool::vocab : 0x7fffffff, 0};
+  if constexpr (Pool::indexed)
+    if (c.badCode[slot] == kSealedPage)
+      return {place, pool.sealedOf(slot) * Pool::pageTokens, 0};
   int position = place;
   if constexpr (Pool::trees)
     position = pool.rowWord(slot, Pool::Position, place);
@@ -77,7 +80,7 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 /// Control::bounds. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting, int chunkLeft) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, readLeft = kMaxRows, freePages = pool.freePages, served = 0;
+  int left = Config::rowsPerPass, readLeft = kMaxRows, available = pool.available(), served = 0;
   int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
   bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
@@ -107,15 +110,15 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
         continue;
       }
     }
-    if (needs > freePages) { // of a pool that reserves: what was reserved is not there
+    if (needs > available) { // of a pool that reserves: what was reserved is not there
       c.fail(c.seated(s), kPoolExhausted);
       continue;
     }
     unreserved -= beyond;
     c.taken[s] = takes;
     c.newPages[s] = needs;
-    c.pageTop[s] = freePages;
-    freePages -= needs;
+    c.pageTop[s] = pool.freePages - (pool.available() - available); // dropped pages come on top, see chooseCalls
+    available -= needs;
     left -= takes;
     readLeft -= read ? takes : 0;
     chunkLeft -= divisible ? takes : 0;
@@ -225,6 +228,18 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
   return u32(model) << kPassModelShift | u32(c.follower[model]) << kPassNextShift;
 }
 
+/// Of a pool with an index: frees the `needs` pages of the pass. Those that the index drops come on top of the stack.
+/// One thread.
+template <class Control, class Pool> __device__ __noinline__ void dropForPass(Control &c, Pool &pool, int needs) {
+  const int before = pool.freePages;
+  pool.makeFree(needs);
+  if (const int dropped = pool.freePages - before)
+#pragma unroll 1
+    for (int s = 0; s < Control::Config::slots; ++s)
+      if (c.taken[s] >= 0)
+        c.pageTop[s] += dropped;
+}
+
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
 /// ascending order of slots. Warp 0.
 template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
@@ -271,7 +286,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   }
   int served = waiting;
   if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && readRows <= kMaxRows && chunkRows <= chunkLeft &&
-      needs <= pool.freePages) {
+      needs <= pool.available()) {
     serveAll(c, pool, needy > 1);
   } else {
     served = serveSome(c, pool, waiting, chunkLeft);
@@ -303,7 +318,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   if constexpr (Pool::trees)
     if (__any_sync(~0u, someFree))
       flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
-  if constexpr (Control::trees) {
+  if constexpr (Control::tellsFresh) {
     flags |= c.moved > 0 ? kFresh : 0;
     __syncwarp(); // all lanes have read it
   }
@@ -316,13 +331,14 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
       c.waiting = waiting;
       c.served = served;
     }
+    if constexpr (Pool::indexed)
+      dropForPass(c, pool, needs);
     pool.freePages -= needs;
-    pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
     if (Control::queries)
       c.rowQueries = 0;
-    if constexpr (Control::trees) {
+    if constexpr (Control::tellsFresh) {
       c.fresh = flags & kFresh;
       c.moved = rows > 0 ? 0 : c.moved;
     }

@@ -71,12 +71,13 @@ template <class Config> __device__ constexpr bool hasSeveralPasses() { return ab
 /// in the slots have. The slot tables mirror LaunchParams::slots. While a request holds a slot, its descriptor stands
 /// here too, unless descriptors are large. So what a tick does to it costs no trip to the L2 cache.
 template <class ConfigType, class RequestType>
-struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<ConfigType::slots>>,
-                      Perhaps<hasTrees<ConfigType>(), MovedRows>,
-                      Perhaps<(queriesOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
-                      ControlNumbersOf<abi::kModels>,
-                      SlotTables<ConfigType::slots>,
-                      CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
+struct ControlState
+    : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<ConfigType::slots>>,
+      Perhaps<hasTrees<ConfigType>() || PoolStates<typename PoolsOf<ConfigType>::List>::indexed, MovedRows>,
+      Perhaps<(queriesOf<ConfigType>() > 0), PlainCalls<ConfigType::slots>>,
+      ControlNumbersOf<abi::kModels>,
+      SlotTables<ConfigType::slots>,
+      CallModels<hasSeveralPasses<ConfigType>() ? ConfigType::slots : 1> {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= limits::states && Config::gauges <= limits::gauges, "flags are bits of one word");
@@ -88,6 +89,8 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
   static constexpr bool reserves = Pools::reserves;              ///< some pool does
   static constexpr bool queries = queriesOf<Config>() > 0;       ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>();              ///< of some pool
+  static constexpr bool indexed = Pools::indexed;                ///< some pool has an index
+  static constexpr bool tellsFresh = trees || indexed;           ///< passes read what control wrote in front of them
   static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
   static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
   static constexpr bool wide = pieces && mayRunWide<Config>();   ///< a piece may be wide
@@ -148,11 +151,11 @@ struct ControlState : Perhaps<(ConfigType::rowsPerPass > kMaxRows), PassPieces<C
     return false;
   }
   /// Whether the rows of a call that is not read may be a run: they are fed the request's own tokens. issueRows()
-  /// compared them as far as there are any.
+  /// compared them as far as there are any. Places of sealed pages are none of a run: they are not written.
   template <class Pool> __device__ __forceinline__ bool isRun(const Pool &pool, int slot) {
     const auto &r = seated(slot);
-    return !(callFlags[slot] & RowIsDraft) && firstPlace(pool, slot) + this->taken[slot] <= r.numTokens &&
-           r.tokenBegin + r.numTokens <= 0x7fffffff;
+    return !(callFlags[slot] & RowIsDraft) && firstPlace(pool, slot) >= pool.sealedOf(slot) * Pool::pageTokens &&
+           firstPlace(pool, slot) + this->taken[slot] <= r.numTokens && r.tokenBegin + r.numTokens <= 0x7fffffff;
   }
   /// The place of the first row of the slot's call.
   template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {

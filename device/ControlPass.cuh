@@ -209,8 +209,8 @@ template <class Control, class Pool> __device__ void openRunOfCall(Control &c, P
 template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool, bool again = false) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  if constexpr (Control::trees)
-    if (c.fresh) // what was moved is there for all who see the rows' words
+  if constexpr (Control::tellsFresh)
+    if (c.fresh) // what was written is there for all who see the rows' words
       __threadfence();
 #pragma unroll 1
   for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
@@ -238,11 +238,16 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
                            ? c.logitsLine(pool, s, row, c.rowsDone + rowsBefore(c) + begin + i)
                            : -1;
-      const int page = pool.pageAt(s, place / Pool::pageTokens, top);
+      int page = pool.pageAt(s, place / Pool::pageTokens, top), inPage = place % Pool::pageTokens;
+      if constexpr (Pool::indexed)
+        if (place < pool.sealedOf(s) * Pool::pageTokens) {
+          page = Pool::pages + (begin + i) / Pool::pageTokens;
+          inPage = (begin + i) % Pool::pageTokens;
+        }
       if constexpr (Pool::trees)
         if (passOf<Config>(*c.pass).someFree)
           openPath(c, pool, s, begin + i, row);
-      openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + place % Pool::pageTokens, line);
+      openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + inPage, line);
     }
     __syncwarp(); // all lanes have read the last page
     if (again)

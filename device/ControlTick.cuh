@@ -70,7 +70,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.passesDone = c.rowsDone = 0;
     c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
     c.pools.each([](auto &pool) { pool.start(); });
-    if constexpr (Control::trees)
+    if constexpr (Control::tellsFresh)
       c.moved = 0;
     c.freeSlots = Config::slots;
     if constexpr (Control::several) {
@@ -114,11 +114,53 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
+/// Of a pool with an index, the same as reclaimPages: pages enter the index, then those that the slot gives up lose a
+/// holder. Sealed ones stay, so that what is reserved for others is there.
+template <class Control, class Pool>
+__device__ __noinline__ void shareOrFree(Control &c, Pool &pool, int s, bool seated, bool leaves) {
+  int enters = 0, kept = 0, freed = 0;
+  if (seated) {
+    const auto &r = c.seated(s);
+    const auto &kv = pool.kvOf(r);
+    // Of a faulted request nothing enters: its K and V may be what was found wrong.
+    if (r.fault == 0 && !pool.ownOnly[s])
+      enters = min(min(kv.len, pool.known[s]), min(r.numTokens - 1, leaves ? r.numTokens : r.promptLen));
+    enters = enters / Pool::pageTokens > pool.sealed[s] ? enters : 0;
+  }
+#pragma unroll 1
+  for (u32 left = __ballot_sync(~0u, enters > 0); left; left &= left - 1) {
+    const int lane = __ffs(left) - 1, slot = __shfl_sync(~0u, s, lane);
+    pool.enterPages(c.params(), c.seated(slot), slot, pool.table(slot), __shfl_sync(~0u, enters, lane));
+  }
+  if (seated) {
+    kept = leaves ? 0 : max(pool.sealed[s], min(pool.held[s], pool.pagesFor(pool.kvOf(c.seated(s)).end)));
+    freed = pool.held[s] - kept;
+  }
+#pragma unroll 1
+  for (u32 left = __ballot_sync(~0u, freed > 0); left; left &= left - 1) {
+    const int lane = __ffs(left) - 1, slot = __shfl_sync(~0u, s, lane);
+    pool.letGo(pool.table(slot), pool.held[slot], __shfl_sync(~0u, kept, lane), pool.memory().freeList, pool.freePages);
+  }
+  __syncwarp();
+  if (freed > 0) {
+    pool.setHeld(s, kept);
+    if (kept > 0)
+      pool.lastPage[s] = pool.table(s)[kept - 1];
+  }
+  if (leaves)
+    pool.openIndex(s);
+  __syncwarp();
+}
+
 /// Of the request in slot `s` (`seated`: there is one), frees the pages beyond its KV, and those below what its rows to
 /// come see; all when it leaves. Pages leave a table from its end, then from its front. Each lane has one slot, and a
 /// scan gives the slot its place on the free stack.
 template <class Control, class Pool>
 __device__ __forceinline__ void reclaimPages(Control &c, Pool &pool, int s, bool seated, bool leaves) {
+  if constexpr (Pool::indexed) {
+    shareOrFree(c, pool, s, seated, leaves);
+    return;
+  }
   const int held = seated ? pool.held[s] : 0;
   int kept = 0, passed = 0; // pages in front
   if (seated) {
@@ -174,6 +216,9 @@ template <class Control> __device__ void reclaim(Control &c) {
       r.served = 0;
       for (auto &kv : r.kv)
         kv.len = kv.end = 0;
+      if constexpr (Control::indexed)
+        for (int &found : r.found)
+          found = 0;
       if constexpr (keptFieldsOf<Config>() > 0) // kept rows are the slot's
         for (int i = 0; i < keptFieldsOf<Config>(); ++i)
           *Config::kept(i).words(r) = 0;
@@ -202,7 +247,7 @@ template <class Control, class Pool> __device__ void countUnreserved(Control &c,
     reserved += c.request[s] >= 0 ? pool.reservationLeft(s) : 0;
   reserved = warpTotal(reserved);
   if (laneId() == 0) {
-    pool.unreserved = pool.freePages - reserved;
+    pool.unreserved = pool.available() - reserved;
     c.refused = 0;
   }
   __syncwarp();
@@ -262,7 +307,6 @@ template <class Control> __device__ void beginTick(Control &c) {
       if (c.done) {
         if (p.host && p.host->rings)
           endLaunch(*p.host);
-        c.pools.each([](auto &pool) { pool.publishFree(); });
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
       }
     }
@@ -488,10 +532,14 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       out[0] = abi::kTraceTick;
       out[1] = u32(words);
       out[2] = u32(c.tick);
-      c.pools.each([&](auto &pool) { out[3 + pool.model] = u32(pool.live); });
-      out[3 + abi::kModels] = u32(numRows);
-      out[4 + abi::kModels] = u32(rowWords);
-      out[5 + abi::kModels] = u32(records) | (p.host ? abi::kTraceHost : 0u);
+      c.pools.each([&](auto &pool) {
+        out[3 + pool.model] = u32(pool.live);
+        out[3 + abi::kModels + pool.model] = u32(pool.cachedPages());
+      });
+      u32 *const rest = out + 3 + 2 * abi::kModels;
+      rest[0] = u32(numRows);
+      rest[1] = u32(rowWords);
+      rest[2] = u32(records) | (p.host ? abi::kTraceHost : 0u);
     }
     out += abi::kTraceTickWords;
     if constexpr (!Control::several)
@@ -564,6 +612,47 @@ template <class Control> __device__ __noinline__ int firstWaiting(Control &c) {
   return best;
 }
 
+/// For tools, when a tick has ended: every page of a pool is free, cached, or held by as many slots as have it in their
+/// tables; and what is reserved is there. Warp 0.
+template <class Control, class Pool> __device__ void checkPool(Control &c, Pool &pool) {
+  using Config = typename Control::Config;
+  __syncwarp();
+  if (laneId() == 0) {
+    int held = 0, reserved = 0;
+    const auto ofTables = [&](auto fn) {
+      for (int s = 0; s < Config::slots; ++s)
+        for (int i = pool.firstOf(s); c.request[s] >= 0 && i < pool.held[s]; ++i)
+          fn(pool.table(s)[i]);
+    };
+    for (int s = 0; s < Config::slots; ++s)
+      reserved += c.request[s] >= 0 ? pool.reservationLeft(s) : 0;
+    if constexpr (Pool::indexed) {
+      bool right = true;
+      int cached = 0;
+      ofTables([&](int page) { // pages that count down from their holders are 0 then
+        if (int &holders = pool.entries()[page].holders; holders > 0) {
+          holders = -holders;
+          ++held;
+        }
+      });
+      ofTables([&](int page) { ++pool.entries()[page].holders; });
+      ofTables([&](int page) { right = right && pool.entries()[page].holders == 0; });
+      ofTables([&](int page) { ++pool.entries()[page].holders; });
+      for (int page = pool.oldest; page > 0 && cached <= Pool::pages; page = pool.entries()[page - 1].newer, ++cached)
+        right = right && pool.entries()[page - 1].holders == 0 && pool.entries()[page - 1].serial != 0;
+      if (!right || cached != pool.cached)
+        brokenPool(Pool::model, right ? "a count of cached pages is wrong" : "a count of holders is wrong");
+    } else {
+      ofTables([&](int) { ++held; });
+    }
+    if (held + pool.available() != Pool::pages)
+      brokenPool(Pool::model, "held, cached and free ones are not all");
+    if (reserved > pool.available() && pool.reserves)
+      brokenPool(Pool::model, "more are reserved than are there");
+  }
+  __syncwarp();
+}
+
 /// Ends the tick. When calls wait, and nothing moved in this tick and in the one before, nothing can free a page any
 /// more. Then the request that waits longest fails, which makes room for the others.
 template <class Control> __device__ void endTick(Control &c) {
@@ -580,6 +669,8 @@ template <class Control> __device__ void endTick(Control &c) {
       }
     }
     __syncwarp();
+    if constexpr (kChecksPools)
+      c.pools.each([&](auto &pool) { checkPool(c, pool); });
     if (p.trace)
       traceTick(c);
     if (p.host && p.host->rings)

@@ -223,6 +223,13 @@ __device__ void moveRows(Activation &t, Pool &pool, int count, const View &path,
       return;
     }
     const int from = first + row, above = __shfl_up_sync(~0u, row, 1);
+    if constexpr (Pool::indexed) {
+      const int sealed = pool.sealedOf(slot) * Pool::pageTokens;
+      if (const u32 bad = __ballot_sync(~0u, mine && place < sealed && from != place)) {
+        t.raise(kSealedPage, line, first + base + __ffs(bad) - 1, sealed);
+        return;
+      }
+    }
     int token = 0;
     bool hangs = true;
     if (mine) {

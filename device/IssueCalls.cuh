@@ -72,6 +72,8 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
         code = kTokenRange;
       else if (position < t.r.numTokens && known[position] != token)
         code = kFeedMismatch;
+      else if (!pool.maySeal(slot, len + i))
+        code = kSealedPage;
     }
     const u32 bad = __ballot_sync(~0u, code != 0);
     if (bad && !badCode) {

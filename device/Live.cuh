@@ -79,10 +79,13 @@ template <class Control> __device__ void tellState(Control &c) {
     tellWord(word + 3, u32(c.passesDone >> 32));
     tellWord(word + 4, u32(c.rowsDone));
     tellWord(word + 5, u32(c.rowsDone >> 32));
-    c.pools.each([&](auto &pool) { tellWord(word + header + pool.model, u32(pool.freePages)); });
+    c.pools.each([&](auto &pool) {
+      tellWord(word + header + 2 * pool.model, u32(pool.available()));
+      tellWord(word + header + 2 * pool.model + 1, u32(pool.available() - pool.freePages));
+    });
     h.stateAt = nanoseconds();
   }
-  word += header + abi::kModels;
+  word += header + 2 * abi::kModels;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     const bool seated = c.request[s] >= 0;
@@ -145,7 +148,10 @@ template <class Control> __device__ void tellNews(Control &c, int entry) {
         reinterpret_cast<u32 *>(mailbox)[i] = reinterpret_cast<const u32 *>(r)[i];
     const u64 now = nanoseconds();
     abi::News &news = reinterpret_cast<abi::News *>(h.rings + h.news)[(put + rank) & h.newsMask];
-    news = {entry, r->generated, r->state, ended, u32(now), u32(now >> 32), r->kv[0].len, 0};
+    int found = 0;
+    if constexpr (Control::indexed)
+      found = r->foundFirst;
+    news = {entry, r->generated, r->state, ended, u32(now), u32(now >> 32), r->kv[0].len, found};
     arrival->toldGenerated = r->generated;
     arrival->toldFed = max(arrival->toldFed, r->kv[0].len);
     arrival->toldState = r->state;

@@ -1,15 +1,15 @@
 //===- Pages.cuh - the pages of a pool, and who holds them ----------------===//
 //
 // Free pages stand on a stack in memory. The request in a slot holds pages. Their numbers stand in its
-// page table. Only control takes and gives pages, in CTA 0. No two requests share a page yet: `share` and
-// the counts of holders will stand beside `take` and `give`.
+// page table. Only control takes and gives pages, in CTA 0. Requests share pages where the pool has an index
+// (Index.cuh): then each page counts its holders.
 //
 // Where all layers of the model have a window, a request gives back its first pages as it goes on. The others keep
 // their places in the table; the entries of those given back are never read.
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Pool.cuh"
+#include "megalith/Index.cuh"
 #include "megalith/Paths.cuh"
 
 namespace megalith::device {
@@ -35,8 +35,13 @@ template <class P> constexpr CallTokens callTokensOf() {
 constexpr int kPageGone = (int)0x80000000u;
 
 /// `P`: the pool's constants: slots, model, pages, pageTokens, and perhaps kvWindow.
-template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slots>>, PoolTables<P::slots> {
+template <class P>
+struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slots>>,
+               Perhaps<hasIndex<P>(), PageIndex<P>>,
+               PoolTables<P::slots> {
   static constexpr int window = windowOf<P>();
+  static constexpr bool indexed = hasIndex<P>();
+  static_assert(!indexed || window == 0, "pages that were given back cannot be found");
   using Tables = PoolTables<P::slots>;
   using Tables::freePages, Tables::held, Tables::lastPage;
 
@@ -58,6 +63,13 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
   }
   /// Pages that a slot holds.
   __device__ __forceinline__ int holds(int slot) const { return held[slot] - firstOf(slot); }
+  /// Of the snapshot of the tick.
+  __device__ __forceinline__ int cachedPages() const {
+    if constexpr (indexed)
+      return this->cachedSeen;
+    else
+      return 0;
+  }
   /// Words of a slot's table in a trace. The first one is firstOf(), negated, where that is not 0.
   __device__ __forceinline__ int tracedWords(int slot) const { return holds(slot) + (firstOf(slot) > 0); }
   __device__ __forceinline__ int tracedWord(int slot, int i) const {
@@ -69,14 +81,33 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
   /// Pages that a slot lacks for `tokens` positions.
   __device__ __forceinline__ int lacking(int slot, int tokens) const { return max(0, pagesFor(tokens) - held[slot]); }
 
-  /// Reads what the host prepared, before the first tick. One thread.
+  /// Before the first tick. One thread.
   __device__ void start() {
-    freePages = *memory().freeCount;
+    freePages = P::pages;
     for (int s = 0; s < P::slots; ++s)
       held[s] = 0;
+    if constexpr (indexed)
+      this->startIndex();
   }
-  /// Tells the host how many pages are free. One thread.
-  __device__ __forceinline__ void publishFree() const { *memory().freeCount = freePages; }
+  /// Pages that no slot holds: free ones, and those that the index would drop.
+  __device__ __forceinline__ int available() const {
+    if constexpr (indexed)
+      return freePages + this->cached;
+    else
+      return freePages;
+  }
+  /// The index drops pages until `count` are free, as far as it has any that no slot holds. One thread.
+  __device__ __forceinline__ void makeFree(int count) {
+    if constexpr (indexed)
+      this->dropCached(count, memory().freeList, freePages);
+  }
+  /// The leading pages of a slot that the index has.
+  __device__ __forceinline__ int sealedOf(int slot) const {
+    if constexpr (indexed)
+      return this->sealed[slot];
+    else
+      return 0;
+  }
   /// Notes how many pages a slot has. One thread.
   __device__ __forceinline__ void setHeld(int slot, int count) {
     held[slot] = count;
@@ -88,6 +119,8 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
     setHeld(slot, 0);
     if constexpr (window > 0)
       this->firstPage[slot] = 0;
+    if constexpr (indexed)
+      this->openIndex(slot);
   }
 
   /// Page number `number` of a slot that takes pages from the stack, downwards from `top`. It is a page that the slot
@@ -106,6 +139,8 @@ template <class P> struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slo
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int page = target[i] = stack[-i];
+      if constexpr (indexed)
+        this->entries()[page].holders = 1;
       if (i == count - 1)
         lastPage[slot] = page;
     }
@@ -223,7 +258,7 @@ struct PoolState : Pages<P>,
                    Reservations<P::failWhenFull ? 1 : P::slots> {
   static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
   static constexpr bool reserves = !P::failWhenFull;
-  static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
+  static constexpr int model = P::model, pages = P::pages, pageTokens = P::pageTokens, vocab = P::vocab;
   static constexpr int dumpedWords = dumpedWordsOf<P>();
   using Tables = PoolTables<P::slots>;
   using Tables::live, Tables::pressure, Tables::callStart, Tables::fedFrom, Tables::known;
@@ -241,7 +276,9 @@ struct PoolState : Pages<P>,
   }
   /// Sets `live` and `pressure`. One thread.
   __device__ __forceinline__ void takeSnapshot() {
-    live = P::pages - this->freePages;
+    live = P::pages - this->available();
+    if constexpr (Pages<P>::indexed)
+      this->cachedSeen = this->cached;
     pressure = 100ll * live > (long long)P::watermark * P::pages;
   }
 
@@ -295,6 +332,12 @@ struct PoolState : Pages<P>,
              rowWord(slot, Visible, place) == place + 1;
     return true;
   }
+  /// Whether a row may stand at a place: in a sealed page only where it is what the page has.
+  __device__ __forceinline__ bool maySeal(int slot, int place) const {
+    if constexpr (trees && Pages<P>::indexed)
+      return place >= this->sealed[slot] * P::pageTokens || isPlain(slot, place);
+    return true;
+  }
   /// The first place from `place` on of which that does not hold; at most `end`. The whole warp.
   __device__ int plainUpto(int slot, int place, int end) const {
 #pragma unroll 1
@@ -343,13 +386,14 @@ template <class... Pools> struct PoolList {};
 /// Their states. `each` calls fn(pool) for all in order, `all` whether test(pool) holds for all.
 template <class List> struct PoolStates;
 template <> struct PoolStates<PoolList<>> {
-  static constexpr bool reserves = false;
+  static constexpr bool reserves = false, indexed = false;
   template <class Fn> __device__ __forceinline__ void each(Fn) {}
   template <class Test> __device__ __forceinline__ bool all(Test) const { return true; }
 };
 template <class P, class... Others> struct PoolStates<PoolList<P, Others...>> : PoolStates<PoolList<Others...>> {
   using First = P;
   static constexpr bool reserves = PoolState<P>::reserves || PoolStates<PoolList<Others...>>::reserves;
+  static constexpr bool indexed = PoolState<P>::indexed || PoolStates<PoolList<Others...>>::indexed;
   PoolState<P> pool;
   template <class Fn> __device__ __forceinline__ void each(Fn fn) {
     fn(pool);

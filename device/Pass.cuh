@@ -21,7 +21,7 @@ enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
-  kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
+  kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths, found pages
   kQueries = 256, ///< some row is asked for more than its best token. The head runs then
   kWide = 512,
 };
@@ -332,11 +332,9 @@ template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, in
         pass.rows[rowNumber].kvSlot = (int)w.x;
         pass.rows[rowNumber].parent = (int)w.y;
       }
-    if (first & kFresh)
-      __threadfence();
   }
-  if (p.kvInPlace > 0 || wide)
-    __threadfence(); // page tables of this pass
+  if (p.kvInPlace > 0 || first & (kFresh | kWide))
+    __threadfence(); // page tables of this pass, and what kFresh stands for
   const bool all = __all_sync(~0u, there);
   if (lane == 0 && !all)
     pass.done = 1;

@@ -14,10 +14,19 @@
 
 namespace megalith::device {
 
+/// Pages of the memory after those of the pool. Rows at places of pages that others may read are written there: what
+/// they give is there already.
+template <class P> __device__ constexpr int sparePages() {
+  if constexpr (requires { P::sparePages; })
+    return P::sparePages;
+  else
+    return 0;
+}
+
 /// Elements from one position, head, page or layer to the next.
 template <class P> struct PoolStrides {
   static constexpr long long position = P::headDim, head = P::pageTokens * position, page = P::kvHeads * head,
-                             layer = P::pages * page;
+                             layer = (P::pages + sparePages<P>()) * page;
 };
 
 /// The element where the keys, or the values, of a position begin. `inPage`: the position in its page.

@@ -29,6 +29,36 @@ template <class Activation, class Pool> __device__ void takeKv(Activation &t, Po
   __syncwarp();
 }
 
+/// The pages that were found for the request become its first ones. What they have counts as fed.
+template <class Activation, class Pool> __device__ void takeFound(Activation &t, Pool &pool, int seat) {
+  if constexpr (Pool::indexed) {
+    int *const table = pool.table(seat);
+    const int pages = pool.foundPages;
+    if (pages == 0)
+      return;
+    pool.holdFound(seat, table);
+    if (laneId() == 0) {
+      ++t.c.moved; // other CTAs read the page table in this pass already
+      pool.setHeld(seat, pages);
+      pool.lastPage[seat] = table[pages - 1];
+      auto &kv = pool.kvOf(t.r);
+      kv.len = kv.end = pool.known[seat] = pages * Pool::pageTokens;
+    }
+    __syncwarp();
+  }
+}
+
+/// Reserves pages for a request that takes a slot, beside those that were found for it. One thread.
+template <class Pool, class Request> __device__ __forceinline__ void reserve(Pool &pool, const Request &r, int seat) {
+  if (!Pool::reserves)
+    return;
+  const int needs = pool.reserved[seat] = pool.pagesToReserve(r);
+  if constexpr (Pool::indexed)
+    pool.unreserved -= max(0, needs - pool.foundPages) + pool.foundCached;
+  else
+    pool.unreserved -= needs;
+}
+
 /// Seats an admitted request in the lowest free slot.
 template <class Activation> __device__ void takeSlot(Activation &t) {
   using Control = typename Activation::Control;
@@ -51,10 +81,7 @@ template <class Activation> __device__ void takeSlot(Activation &t) {
         pool.known[seat] = pool.fedFrom[seat] = 0;
         if constexpr (requires { pool.runRows; })
           pool.runRows[seat] = 0;
-        if (pool.reserves) {
-          pool.reserved[seat] = pool.pagesToReserve(r);
-          pool.unreserved -= pool.reserved[seat];
-        }
+        reserve(pool, r, seat);
       });
       r.slot = seat;
       --c.freeSlots;
@@ -66,6 +93,12 @@ template <class Activation> __device__ void takeSlot(Activation &t) {
         c.eos[seat][e] = p.eos[r.eosBegin + e];
     }
     __syncwarp();
+    if constexpr (Control::indexed) {
+      c.pools.each([&](auto &pool) { takeFound(t, pool, seat); });
+      if (laneId() == 0 && r.passes == 0) // its first slot
+        r.foundFirst = r.kv[0].len;
+      __syncwarp();
+    }
     if (p.kvInPlace > 0)
       c.pools.each([&](auto &pool) { takeKv(t, pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
     if (Control::seatsAreShared)

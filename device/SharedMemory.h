@@ -296,9 +296,9 @@ template <int Slots> struct PassPieces {
   int from, to;           ///< unread rows of this piece
   int firstUnread[Slots]; ///< number of the slot's first row among these; -1: its call is read
 };
-/// Of kernels in which rows may be a tree.
+/// Of kernels in which rows may be a tree, or a pool has an index.
 struct MovedRows {
-  int moved; ///< since the last pass, kept rows moved
+  int moved; ///< since the last pass, kept rows moved, or a request took found pages
   int fresh; ///< the pass has kFresh
 };
 
@@ -320,6 +320,15 @@ template <int Slots> struct Reservations {
 /// Where all layers have a window.
 template <int Slots> struct FirstPages {
   int firstPage[Slots]; ///< pages in front of it were given back
+};
+/// Of a pool with an index.
+template <int Slots> struct IndexTables {
+  long long serials;           ///< that pages have had
+  int cached, cachedSeen;      ///< pages of the index that no slot holds; of the snapshot of the tick
+  int oldest, newest;          ///< of these, 1 + a page: those let go first and last; 0: there are none
+  int foundPages, foundCached; ///< of the request that admission looks at: pages, and those of them that are cached
+  int sealed[Slots];           ///< leading pages that the index has
+  int ownOnly[Slots];          ///< no more of the slot's pages enter: those of another request are there
 };
 /// Where drafts of a run of a stage stand one after the other.
 template <int Slots> struct RunRows {

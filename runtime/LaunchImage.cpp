@@ -24,7 +24,7 @@ void LaunchBuffer::bind(abi::HostParams &params, const void *address) const {
 static size_t bytesOf(const Manifest::Pool &pool) {
   // A product that no number holds is more than any memory has.
   size_t bytes = 2;
-  for (int64_t factor : {pool.layers, pool.pages, pool.kvHeads, pool.pageTokens, pool.headDim})
+  for (int64_t factor : {pool.layers, pool.pages + pool.sparePages, pool.kvHeads, pool.pageTokens, pool.headDim})
     if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes))
       bytes = SIZE_MAX / 4;
   return bytes;
@@ -221,7 +221,8 @@ void LaunchImage::addPool(size_t model) {
   p.pageTableStride = static_cast<int>(std::min(pool.pages, mostPages));
   add(MODEL_MEMBER(model, pageTable), manifest->slots * p.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
   addImage(MODEL_MEMBER(model, freeList), pages, LaunchBuffer::Image);
-  addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
+  if (pool.index)
+    add(MODEL_MEMBER(model, index), abi::indexBytes(pool.pages, pool.pageTokens), LaunchBuffer::Zero);
 }
 
 void LaunchImage::addReducing() {
@@ -419,6 +420,9 @@ static RequestEnd endOf(const abi::RequestHeader &header, const Manifest &m, boo
     setFault(r, header, m);
   r.passes = header.passes;
   r.rows = header.rows;
+  if (m.indexBegin)
+    r.found = reinterpret_cast<const abi::IndexedRequest<1> *>(reinterpret_cast<const char *>(&header) + m.indexBegin)
+                  ->foundFirst;
   return r;
 }
 

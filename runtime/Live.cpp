@@ -33,7 +33,7 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.newsMask = table.newsSlots - 1;
   out.orders = take(orderSlots * sizeof(abi::Order));
   out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
-  out.state = take(4 * (sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords +
+  out.state = take(4 * (sizeof(abi::LiveState) / 4 + 2 * m.models.size() + m.slots * abi::kLiveSlotWords +
                         2 * m.metrics.size() * (1 + abi::kIncrements)));
   out.lineMarks = take(4 * static_cast<size_t>(table.logitLines));
   out.mailboxBytes = upTo(
@@ -95,6 +95,8 @@ void writeRequest(const Manifest &manifest, const Request &request, int number, 
   }
   header.waitingSite = -1;
   header.tokenBegin = static_cast<long long>(tokenBegin);
+  if (manifest.indexBegin)
+    reinterpret_cast<abi::IndexedRequest<1> *>(descriptor + manifest.indexBegin)->cache = request.cache;
   initializeFields(manifest.fields, descriptor);
   writeInputs(manifest.inputs, request, descriptor, inputs, firstInput);
 }
@@ -143,8 +145,7 @@ static Outcome<TraceRequest> openOne(LiveRun &run, int entry, int number) {
   std::vector<char> descriptor(m.requestBytes);
   if (Failure failed = run.read(AT(requests), descriptor.data(), descriptor.size(), entry * descriptor.size()))
     return *failed;
-  abi::RequestHeader header;
-  std::memcpy(&header, descriptor.data(), sizeof(header));
+  auto &header = *reinterpret_cast<abi::RequestHeader *>(descriptor.data());
   if (header.number != number || header.stateBefore < 0)
     return TraceRequest();
   if (header.state != header.stateBefore) {
@@ -285,8 +286,10 @@ LiveView HostRings::view() const {
   out.written = next() != 0;
   out.passes = nextLong();
   out.rows = nextLong();
-  for (size_t i = 0; i < manifest.models.size(); ++i)
-    out.freePages.push_back(next());
+  for (size_t i = 0; i < manifest.models.size(); ++i) {
+    out.unheldPages.push_back(next());
+    out.cachedPages.push_back(next());
+  }
   for (int64_t i = 0; i < manifest.slots; ++i) {
     LiveView::Slot &slot = out.slots.emplace_back();
     slot.entry = static_cast<int>(next()) - 1;

@@ -58,7 +58,8 @@ std::optional<RunOutcome::Stop> stopOf(const Manifest &manifest, const abi::Stop
 struct LiveView {
   bool written = false; ///< else nothing was written yet
   int64_t ticks = 0, passes = 0, rows = 0;
-  std::vector<int64_t> freePages; ///< by model
+  std::vector<int64_t> unheldPages; ///< by model: free or cached ones
+  std::vector<int64_t> cachedPages; ///< by model
   struct Slot {
     int entry; ///< -1: it is free
     unsigned state;

@@ -24,6 +24,10 @@ static Manifest::Model readModel(const JsonView &j) {
   m.pool.headDim = pool.at("head_dim").integer32(0);
   m.pool.rowsBeyond = count(pool, "rows_beyond");
   m.pool.place = pool.at("place").string();
+  if (const auto index = pool.find("index"))
+    m.pool.index = index->boolean();
+  if (pool.find("spare_pages"))
+    m.pool.sparePages = count(pool, "spare_pages");
   const JsonView rope = j.at("rope");
   m.rope.theta = rope.at("theta").number();
   m.rope.type = rope.at("type").string();
@@ -106,6 +110,8 @@ static Manifest read(const JsonView &j) {
   j.at("edges").list([&](const JsonView &e) { m.edges.push_back({e.at("name").string(), e.at("place").string()}); });
   const JsonView control = j.at("control");
   m.requestBytes = count(control, "request_bytes");
+  if (control.find("index_begin"))
+    m.indexBegin = count(control, "index_begin");
   m.initialState = count(control, "initial_state");
   m.pipelineFile = control.at("file").string();
   control.at("calls").list([&](const JsonView &place) { m.callPlaces.push_back(place.string()); });

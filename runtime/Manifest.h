@@ -46,8 +46,10 @@ struct Manifest {
   /// K and V of one model.
   struct Pool {
     int64_t pages, pageTokens, layers, kvHeads, headDim; ///< pages 0: the model has no K and V
-    int64_t rowsBeyond; ///< that calls of a stage may write after all of a request's tokens
-    std::string place;  ///< of its declaration
+    int64_t rowsBeyond;     ///< that calls of a stage may write after all of a request's tokens
+    std::string place;      ///< of its declaration
+    bool index = false;     ///< it has an index of pages
+    int64_t sparePages = 0; ///< of its memory, after its pages
   };
   struct Model {
     std::string name;
@@ -74,6 +76,7 @@ struct Manifest {
   std::vector<Model> models; ///< 1 to limits::models, in the order of LaunchParams::models
   std::vector<Edge> edges;
   int64_t requestBytes;
+  int64_t indexBegin = 0; ///< of abi::IndexedRequest in a descriptor; 0: no pool has an index
   std::vector<State> states;
   int64_t initialState;
   std::string pipelineFile;            ///< whose lines a fault may name

@@ -23,6 +23,11 @@ public:
     tick.tick = next[-1];
     for (const Manifest::Model &model : manifest.models)
       tick.live[model.name] = *next++;
+    for (const Manifest::Model &model : manifest.models) {
+      if (model.pool.index)
+        tick.cached[model.name] = *next;
+      ++next;
+    }
     const unsigned rows = *next++, shape = *next++, head = *next++, touched = head & ~abi::kTraceHost;
     if (rows && !readRows(tick, rows, shape))
       return false;

@@ -14,7 +14,7 @@
 namespace megalith::cpu {
 
 /// Counts up with any change here.
-constexpr int kHostVersion = 3;
+constexpr int kHostVersion = 4;
 
 /// Who runs. Stays the same while a thread of the grid lives.
 struct Thread {
@@ -96,6 +96,7 @@ struct Host {
   void (*sleep)(unsigned nanoseconds);
   void (*edge)(int edge); ///< this CTA comes to grid-wide edge `edge` of the plan
   void (*stops)();        ///< what this CTA reads of its shared memory from now on means nothing
+  void (*brokenPool)(int model, const char *what); ///< the pages of the model's pool do not add up
 };
 
 } // namespace megalith::cpu

@@ -237,6 +237,8 @@ void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
 u64 nanoseconds() { return cpu::kernel::nanoseconds(); }
 void noteEdge(int edge) { cpu::kernel::edge(edge); }
 void noteStop() { cpu::kernel::stops(); }
+constexpr bool kChecksPools = true;
+void brokenPool(int pool, const char *what) { cpu::kernel::brokenPool(pool, what); }
 
 } // namespace megalith::device
 

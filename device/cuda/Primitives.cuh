@@ -543,6 +543,8 @@ u64 nanoseconds() {
 }
 void noteEdge(int) {}
 void noteStop() {}
+constexpr bool kChecksPools = false;
+void brokenPool(int, const char *) {}
 
 } // namespace megalith::device
 

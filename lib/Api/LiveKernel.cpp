@@ -184,7 +184,7 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
     entry.admitted = heard.at;
   record.tells(entry.number, tokens, m.stateName(static_cast<unsigned>(news.state)));
   queue.tell(entry.number, tokens, m.stateName(static_cast<unsigned>(news.state)), heard.at,
-             kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs));
+             kernel->cuda ? uint64_t(news.high) << 32 | news.low : 0, std::move(logprobs), news.found);
   if (!news.ended)
     return rows;
   const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
@@ -413,7 +413,10 @@ void LiveKernel::stats(LiveStats &stats) const {
   stats.rows = view.rows;
   for (size_t i = 0; i < m.models.size(); ++i)
     if (const runtime::Manifest::Model &model = m.models[i]; model.pool.pages > 0)
-      stats.pools.push_back({model.name, model.pool.pages, view.written ? model.pool.pages - view.freePages[i] : 0});
+      stats.pools.push_back({model.name, model.pool.pages, view.written ? model.pool.pages - view.unheldPages[i] : 0,
+                             !model.pool.index ? -1
+                             : view.written    ? view.cachedPages[i]
+                                               : 0});
   for (const runtime::LiveView::Slot &of : view.slots) {
     LiveStats::Slot &slot = stats.slots.emplace_back();
     // The state was written a while ago: the entry may be free by now.

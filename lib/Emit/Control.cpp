@@ -58,6 +58,10 @@ private:
     constant("vocab", model ? model->get<attr::vocab>() : 0);
     constant("pages", pool ? pool->get<attr::pages>() : 0);
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
+    if (pool && pool->get<attr::index_pages>()) {
+      w.line("static constexpr bool index = true; // requests find pages of others by their tokens");
+      constant("sparePages", plan::sparePages(module, *pool), "after these, for rows of pages that others may read");
+    }
     const int64_t window = model ? model->get<attr::kv_window>() : 0;
     if (window > 0)
       constant("kvWindow", window, "positions that a row sees; pages below are given back");
@@ -260,7 +264,9 @@ private:
       }
     }
     {
-      const auto s = w.record(fmt::format("struct Request : megalith::abi::RequestOf<{}>", layout.pools.size()));
+      const std::string more = layout.indexBegin ? ", megalith::abi::IndexedRequest<{0}>" : "";
+      const auto s = w.record(
+          fmt::format(fmt::runtime("struct Request : megalith::abi::RequestOf<{0}>" + more), layout.pools.size()));
       if (!layout.fields.empty()) // an empty member has a size
         w.line("Fields fields;");
       if (!layout.inputs.empty())

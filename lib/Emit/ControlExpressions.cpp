@@ -369,6 +369,8 @@ Code BodyBuilder::expression(const Operation &op) {
     return Code("t.kvDrafts" + ofPool(op) + "()", Primary, readsOf(op));
   case Op::KvLag:
     return Code("t.kvLag" + ofPool(op) + "()", Primary, readsOf(op));
+  case Op::KvFound:
+    return Code("t.kvFound" + ofPool(op) + "()");
   case Op::KvLive:
     return Code("t.livePages" + ofPool(op) + "()");
   case Op::KvPressure:

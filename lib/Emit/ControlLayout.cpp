@@ -25,6 +25,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
   requestBytes = sizeof(abi::RequestHeader) + count * sizeof(abi::KvOfRequest); // abi::RequestOf
   if (count > 1)
     requestBytes += (count + 1) / 2 * 2 * sizeof(int);
+  if (llvm::any_of(all, [](const Operation *op) { return op->get<attr::index_pages>(); })) {
+    indexBegin = requestBytes;
+    requestBytes += sizeof(abi::IndexedRequest<1>) + (count - 1) * 2 * sizeof(int);
+  }
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = ir::declaredType(*op);
     const int64_t words = type.kind == ir::Type::Table   ? 1 + type.size * (1 + type.inner)
@@ -171,6 +175,8 @@ std::string requestLayoutJson(const ir::Module &module) {
   const ControlLayout layout(module);
   nlohmann::ordered_json json;
   json["request_bytes"] = layout.requestBytes;
+  if (layout.indexBegin)
+    json["index_begin"] = layout.indexBegin;
   json["fields"] = nlohmann::ordered_json::array();
   for (const RequestField &field : layout.fields) {
     nlohmann::ordered_json entry = {{"name", field.irName}, {"type", word(field.type.elem)}, {"offset", field.offset}};

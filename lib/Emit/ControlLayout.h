@@ -73,6 +73,7 @@ struct ControlLayout {
   const ControlNames names;
   std::vector<RequestField> fields, inputs;
   int64_t requestBytes = 0;
+  int64_t indexBegin = 0; ///< of abi::IndexedRequest in the descriptor; 0: no pool has an index
   std::vector<const ir::Operation *> states, metrics, gauges;
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number

@@ -18,11 +18,18 @@ namespace {
 
 using Place = llvm::function_ref<std::string(SourceLoc)>;
 
-ordered_json poolJson(const ir::Operation &model, const ir::Operation *pool, Place place) {
-  return {{"pages", pool ? pool->get<attr::pages>() : 0}, {"page_tokens", pool ? pool->get<attr::page_tokens>() : 1},
-          {"layers", model.get<attr::kv_layers>()},       {"kv_heads", model.get<attr::kv_heads>()},
-          {"head_dim", model.get<attr::head_dim>()},      {"rows_beyond", pool ? pool->get<attr::rows_beyond>() : 0},
-          {"place", pool ? place(pool->loc) : ""}};
+ordered_json poolJson(const ir::Module &module, const ir::Operation &model, Place place) {
+  const ir::Operation *pool = module.find(Op::Pool, model.name);
+  ordered_json j = {
+      {"pages", pool ? pool->get<attr::pages>() : 0}, {"page_tokens", pool ? pool->get<attr::page_tokens>() : 1},
+      {"layers", model.get<attr::kv_layers>()},       {"kv_heads", model.get<attr::kv_heads>()},
+      {"head_dim", model.get<attr::head_dim>()},      {"rows_beyond", pool ? pool->get<attr::rows_beyond>() : 0},
+      {"place", pool ? place(pool->loc) : ""}};
+  if (pool && pool->get<attr::index_pages>()) {
+    j["index"] = true;
+    j["spare_pages"] = plan::sparePages(module, *pool);
+  }
+  return j;
 }
 
 ordered_json weightsJson(const ir::Operation &model) {
@@ -58,7 +65,7 @@ ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int num
       extraRows += ir::mostRows(module, op);
   });
   j["extra_rows"] = extraRows;
-  j["pool"] = poolJson(model, module.find(Op::Pool, planned.name), place);
+  j["pool"] = poolJson(module, model, place);
   j["rope"] = {{"theta", model.get<attr::rope_theta>()},   {"type", word(model.get<attr::rope_type>())},
                {"factor", model.get<attr::rope_factor>()}, {"low", model.get<attr::rope_low>()},
                {"high", model.get<attr::rope_high>()},     {"original", model.get<attr::rope_original>()}};

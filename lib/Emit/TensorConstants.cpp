@@ -43,6 +43,8 @@ void TensorEmitter::emitPool() {
   w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
+  if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)
+    w.line("static constexpr int sparePages = {}; // after these, for rows of pages that others may read", spare);
   if (windowed) {
     w.line("static constexpr int mostWindow = {}; // positions that a row sees in a layer, at most",
            *llvm::max_element(windows));

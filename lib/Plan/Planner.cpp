@@ -630,12 +630,6 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
                  fmt::format("a kernel for {} models; a kernel has 1 to {}", models.size(), limits::models));
     return std::nullopt;
   }
-  for (const Operation *pool : module.all(Op::Pool))
-    if (pool->get<attr::index_pages>()) {
-      diags.report(Diag::PlanUnsupported, pool->loc,
-                   "a pool with `index: true`: kernels have no index yet; the reference executor has");
-      return std::nullopt;
-    }
   if (auto gauges = module.all(Op::Gauge); gauges.size() > limits::gauges) {
     diags.report(Diag::PlanUnsupported, gauges[limits::gauges]->loc,
                  fmt::format("{} traced gauges; {} at most", gauges.size(), limits::gauges));

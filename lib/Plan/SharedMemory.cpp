@@ -73,6 +73,11 @@ bool asksMore(const ir::Module &module) {
   });
 }
 
+int64_t sparePages(const ir::Module &module, const Operation &pool) {
+  const int64_t rows = std::min<int64_t>(module.param("rows_per_pass"), kMaxRows); // larger passes run in pieces
+  return pool.get<attr::index_pages>() ? llvm::divideCeil(rows, pool.get<attr::page_tokens>()) : 0;
+}
+
 int64_t pathPlaces(const ir::Module &module, llvm::StringRef model) {
   return std::bit_ceil(uint64_t(std::max<int64_t>(64, ir::earlierRows(module, model))));
 }
@@ -90,15 +95,16 @@ int64_t controlRoom(const ir::Module &module) {
     return model && model->get<attr::kv_window>() > 0;
   };
   const int64_t trees = count([&](llvm::StringRef name) { return ir::mayBeTrees(module, name); });
+  const int64_t indexed = llvm::count_if(pools, [](const Operation *op) { return op->get<attr::index_pages>(); });
   // Where a kernel does not need these tables, one number of each is there.
   const int64_t numbers = sizesOf[0].numbers + sizeof(device::Reservations<1>) + sizeof(device::CallModels<1>) +
-                          (models - 1) * numbersOfModel + (trees ? sizeof(device::MovedRows) : 0);
+                          (models - 1) * numbersOfModel + (trees + indexed > 0 ? sizeof(device::MovedRows) : 0);
   const int64_t tables =
       bytesOf<device::SlotTables>(slots) + slots * gauges * 4 +
       models * (bytesOf<device::PoolTables>(slots) + bytesOf<device::Reservations>(slots)) +
       count(windowed) * bytesOf<device::FirstPages>(slots) +
       count([&](llvm::StringRef name) { return ir::draftsContinue(module, name); }) * bytesOf<device::RunRows>(slots) +
-      trees * bytesOf<device::FreeRows>(slots) +
+      trees * bytesOf<device::FreeRows>(slots) + indexed * bytesOf<device::IndexTables>(slots) +
       (models > 1 || ir::hasLoops(module)) * bytesOf<device::CallModels>(slots) +
       (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
           bytesOf<device::PlainCalls>(slots);

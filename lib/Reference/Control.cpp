@@ -279,7 +279,7 @@ void Control::keepPath(int pool, const Operation &op) {
     for (const int32_t row : rows)
       if (row < 0 || row >= fed)
         throw outside(row);
-    machine.moveRows(r, pool, rows);
+    machine.moveRows(r, pool, rows, op.loc);
   }
   keep(pool, kept);
 }

@@ -128,6 +128,7 @@ struct Running {
   std::map<std::string, double> gauges;
 
   int64_t feeder = -1; ///< the number of the request that it waits for, to find what that one feeds; -2: it did so
+  std::vector<int64_t> awaited; ///< by pool: pages that it has in common with that one
 
   // Of a live run.
   size_t told = 0;         ///< generated tokens that the host knows of
@@ -183,7 +184,7 @@ public:
 
   // What control code uses (Control.cpp).
   /// Moves the rows path[0], path[1], ... of the run to the places after `len`.
-  void moveRows(Running &r, int pool, const std::vector<int32_t> &path);
+  void moveRows(Running &r, int pool, const std::vector<int32_t> &path, SourceLoc loc);
   const Program program;
   const Options &options;
   std::vector<Pool> pools;
@@ -227,7 +228,8 @@ private:
 
   // Pages.cpp
   std::vector<int32_t> findPages(const Running &r, int pool) const;
-  bool waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found);
+  bool stillFeeds(const Running &r) const;
+  bool waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found) const;
   int64_t available(int pool) const;
   int64_t cachedOf(int pool, const std::vector<int32_t> &found) const;
   void graft(Running &r, int pool, const std::vector<int32_t> &found);

@@ -56,26 +56,35 @@ static int64_t pagesInCommon(const Running &a, const Running &b, const PoolInfo 
   return (first - a.tokens.begin()) / info.pageTokens;
 }
 
-/// Whether another request in a slot is feeding what this one could find afterwards. It waits for one such request: its
-/// next visit is when that one has fed all of it, or has lost its slot. `found`: by pool.
-bool Machine::waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found) {
-  if (r.keepPrompt)
+/// Whether the pages that the request waits for still come: its feeder has its slot, and has not fed all of them.
+bool Machine::stillFeeds(const Running &r) const {
+  for (const Running *feeder : slots)
+    if (feeder && feeder->number == r.feeder && program.states[feeder->state].slot)
+      for (size_t i = 0; i < program.pools.size(); ++i)
+        if (!feeder->kv[i].ownOnly && feeder->kv[i].sealed < r.awaited[i])
+          return true;
+  return false;
+}
+
+/// Whether another request in a slot is feeding what this one could find afterwards. Then it waits for that one, and is
+/// not visited meanwhile. It does so once. `found`: by pool.
+bool Machine::waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found) const {
+  if (r.keepPrompt || r.feeder != -1)
     return false;
-  const auto feeds = [&](const Running &other) {
+  r.feeder = -2;
+  for (const Running *other : slots) {
+    if (!other || other->input->cache != r.input->cache || !program.states[other->state].slot)
+      continue;
+    r.awaited.assign(program.pools.size(), 0);
     for (size_t i = 0; i < program.pools.size(); ++i)
-      if (program.pools[i].index && !other.kv[i].ownOnly && program.states[other.state].slot &&
-          pagesInCommon(r, other, program.pools[i]) > std::ssize(found[i]))
-        return true;
-    return false;
-  };
-  for (const Running *other : slots)
-    if (other && other->input->cache == r.input->cache && (r.feeder == -1 || r.feeder == other->number) &&
-        feeds(*other)) {
-      r.feeder = other->number;
+      if (program.pools[i].index && !other->kv[i].ownOnly)
+        if (const int64_t pages = pagesInCommon(r, *other, program.pools[i]); pages > std::ssize(found[i])) {
+          r.awaited[i] = pages;
+          r.feeder = other->number;
+        }
+    if (r.feeder >= 0)
       return true;
-    }
-  if (r.feeder >= 0)
-    r.feeder = -2; // once
+  }
   return false;
 }
 

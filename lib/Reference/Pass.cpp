@@ -474,7 +474,7 @@ const std::vector<float> *Running::nextLogits() const {
   return nullptr;
 }
 
-void Machine::moveRows(Running &r, int pool, const std::vector<int32_t> &path) {
+void Machine::moveRows(Running &r, int pool, const std::vector<int32_t> &path, SourceLoc loc) {
   KvShare &kv = r.kv[pool];
   std::vector<int32_t> from;
   std::vector<FedRow> rows;
@@ -484,7 +484,7 @@ void Machine::moveRows(Running &r, int pool, const std::vector<int32_t> &path) {
     from.push_back(static_cast<int32_t>(kv.len + row));
     const int64_t sealed = kv.sealed * program.pools[pool].pageTokens;
     if (place < sealed && from.back() != place)
-      throw FaultSignal{Fault::SealedPage, {}, {place, static_cast<int32_t>(sealed)}};
+      throw FaultSignal{Fault::SealedPage, loc, {place, static_cast<int32_t>(sealed)}};
     rows.push_back(kv.fed[from.back()]);
     // A row that does not hang on the one before is none of its path, wherever it stands.
     FedRow &moved = rows.back();

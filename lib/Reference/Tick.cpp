@@ -292,6 +292,11 @@ void Machine::admit(const PartInfo &part) {
   for (auto next = queue.begin(); next != queue.end() && looked < part.limit; ++looked) {
     const Rank rank = *next;
     Running *r = &requests.at(rank.back());
+    if (r->feeder >= 0 && stillFeeds(*r)) {
+      --looked; // it is not visited
+      next = queue.upper_bound(rank);
+      continue;
+    }
     auto free = std::find(slots.begin(), slots.end(), nullptr);
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
@@ -307,7 +312,6 @@ void Machine::admit(const PartInfo &part) {
         r->kv[i].found = std::ssize(found[i]) * program.pools[i].pageTokens;
       }
       if (waitsForFeeder(*r, found)) {
-        --looked; // it was not visited
         next = queue.upper_bound(rank);
         continue;
       }

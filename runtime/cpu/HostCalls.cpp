@@ -123,6 +123,9 @@ void stops() {
   Machine &m = *activeMachine;
   m.ctaOf(m.current).stops = true;
 }
+void brokenPool(int model, const char *what) {
+  activeMachine->fail(FindingKind::PoolMisuse, "ends a tick", "the pages of pool %d do not add up: %s", model, what);
+}
 
 } // namespace
 
@@ -150,6 +153,7 @@ void fillHost(Host &host) {
   host.sleep = sleepFor;
   host.edge = edge;
   host.stops = stops;
+  host.brokenPool = brokenPool;
 }
 
 } // namespace megalith::cpu

@@ -8,7 +8,9 @@ its KV at random places. Sizes, arrivals, cancellations and `cache` numbers are 
 * rows at a position behind the same tokens have the same K and V, whoever fed them and whether they were found;
 * no request faults that does not without, and nothing is fed again that was found.
 
-The executor checks after every tick that counts of holders are right and that pages add up.
+The executor checks after every tick that counts of holders are right and that pages add up. With `--device=cpu` or `cuda`
+the kernel runs each load as well: it gives the reference executor's trace, results and logits. Then sizes are the same for all
+loads of a pipeline, since each set of them is a kernel.
 """
 import argparse
 import concurrent.futures
@@ -20,6 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Goes back to a random place of its text now and then, as a rolling draft model does.
@@ -81,11 +84,14 @@ def with_index(text):
 class Loads:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
+        self.lock, self.hashes = threading.Lock(), {}  # of the kernel: by pipeline, then by text
         self.texts = {path.stem: path.read_text() for path in sorted((ROOT / "pipelines").glob("*.yaml"))}
         # Of heads that it needs, of inputs, and of a trace.
         for name in ("medusa", "multi_token", "trace_replay"):
             self.texts.pop(name, None)
         self.texts["cuts"] = CUTS
+        if args.only:
+            self.texts = {name: self.texts[name] for name in args.only.split(",")}
         (folder / "models").symlink_to(ROOT / "pipelines/models")
         for name, text in self.texts.items():
             plain, indexed = with_index(text)
@@ -116,21 +122,27 @@ class Loads:
         longest = max(len(r["tokens"]) + r["max_new_tokens"] for r in requests) + beyond
         sizes = {"slots": rng.choice((1, 2, 3, 4)), "page_tokens": page, "prefill_chunk": rng.choice((1, 3, 8, 64)),
                  "kv_pages": rng.choice((1, 1, 2, 4)) * (longest // page + 2)}
+        if self.args.device != "reference":
+            sizes = {"slots": 3, "page_tokens": 4, "prefill_chunk": 8, "kv_pages": 2 * ((200 + beyond) // 4)}
         for other in ("draft_pages", "small_pages"):
             if re.search(rf"\b{other}:", self.texts[name]):
                 sizes[other] = sizes["kv_pages"]
         options = [f"--set={key}={value}" for key, value in sizes.items() if re.search(rf"\b{key}:", self.texts[name])]
         results = [self.execute(seed, name, kind, requests, options) for kind in ("plain", "index")]
         self.compare(requests, *results)
+        if self.args.device != "reference":
+            self.compare_kernel(requests, results[1], self.execute(seed, name, "index", requests, options, self.args.device))
         return results
 
-    def execute(self, seed, name, kind, requests, options):
-        base = self.folder / f"{seed}.{kind}"
+    def execute(self, seed, name, kind, requests, options, device="reference"):
+        base = self.folder / f"{seed}.{kind}.{device}"
         paths = {key: base.with_suffix(f".{key}") for key in ("requests", "logits", "trace")}
         paths["requests"].write_text("".join(json.dumps(r) + "\n" for r in requests))
         line = [self.args.megalith, "run", self.folder / f"{name}.{kind}.yaml", f"--model={self.args.model}",
                 f"--requests={paths['requests']}", f"--logits={paths['logits']}", f"--trace={paths['trace']}", "--kv-hash",
-                f"--device={self.args.device}", "--format=json", f"--shuffle-pages={seed}", *options]
+                f"--device={device}", "--format=json", f"--shuffle-pages={seed}", *options]
+        if device != "reference":
+            line += self.args.options.split()
         run = subprocess.run(list(map(str, line)), capture_output=True, text=True)
         require(run.returncode == 0, name, kind, *options, run.stderr[:600])
         lines = [json.loads(line) for line in run.stdout.splitlines()]
@@ -155,6 +167,23 @@ class Loads:
             for run in (plain, indexed):
                 self.collect(requests, run, hashes)
 
+    def compare_kernel(self, requests, reference, kernel):
+        def without_hash(trace):
+            return [{**tick, "passes": [{k: v for k, v in p.items() if k != "kv_hash"} for p in tick.get("passes", [])]}
+                    for tick in trace[1:-1]]
+
+        def of_requests(run):
+            return [(r["tokens"], r["finish"], r["passes"], r["rows"], r["found"]) for r in run["results"]]
+
+        require(of_requests(reference) == of_requests(kernel), "the kernel's results differ:", of_requests(kernel))
+        for a, b in zip(without_hash(reference["trace"]), without_hash(kernel["trace"])):
+            require(a == b, "the kernel's trace differs in tick", a["tick"])
+        require(len(reference["trace"]) == len(kernel["trace"]), "the kernel's trace has another length")
+        require(reference["name"] == "canvas_refinement" or reference["logits"] == kernel["logits"], "the kernel's logits differ")
+        if kernel["name"] in PLAIN:
+            with self.lock:
+                self.collect(requests, kernel, self.hashes.setdefault(kernel["name"], {}))
+
     def collect(self, requests, run, hashes):
         """K and V are a function of the tokens up to the position."""
         texts = [r["tokens"] + result["tokens"] for r, result in zip(requests, run["results"])]
@@ -177,6 +206,8 @@ def main():
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="number of the first load")
     parser.add_argument("--device", default="reference", choices=("reference", "cpu", "cuda"))
+    parser.add_argument("--only", help="of these pipelines, separated by commas")
+    parser.add_argument("--options", default="", help="for runs of the kernel, as `--check`")
     args = parser.parse_args()
     failed = found = 0
     with tempfile.TemporaryDirectory() as folder:

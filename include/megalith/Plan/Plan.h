@@ -362,6 +362,9 @@ bool asksMore(const ir::Module &module);
 /// Room for positions on a row's path that earlier passes of a run may have written: 64, or more where runs are longer,
 /// since the models' code depends on it.
 int64_t pathPlaces(const ir::Module &module, llvm::StringRef model);
+/// Pages of the pool's memory beyond its own, of a pool with an index: room for the rows of a pass, should they stand
+/// in pages that others may read. 0 of another pool.
+int64_t sparePages(const ir::Module &module, const ir::Operation &pool);
 
 /// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.
 int64_t controlRoom(const ir::Module &module);

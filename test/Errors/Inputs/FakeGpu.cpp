@@ -65,7 +65,7 @@ static void launched(void **parameters) {
     p.ticks[1] = {2000000, p.numRequests, 0, 0, p.numRequests * p.kvInPlace, p.numRequests};
     p.ticks[2] = {4000000, 0, 0, p.numRequests, 0, 0};
     for (unsigned tick = 0; tick < 2 && p.trace; ++tick) { // with tick + 1 live pages, and nothing else
-      const unsigned words[] = {abi::kTraceTick, abi::kTraceTickWords, tick, tick + 1, 0, 8, 0};
+      const unsigned words[] = {abi::kTraceTick, abi::kTraceTickWords, tick, tick + 1, 0, 0, 8, 0};
       memcpy(p.trace + tick * abi::kTraceTickWords, words, sizeof words);
       p.stats->traceWords += abi::kTraceTickWords;
     }

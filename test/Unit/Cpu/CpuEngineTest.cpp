@@ -49,9 +49,9 @@ void megalith_run(abi::LaunchParams p) {
     r.state = 0;
     r.passes += 1;
     p.tokens[r.tokenBegin + r.promptLen] =
-        p.models[0].stream[0] + 10 * p.models[0].freeCount[0] + 100 * r.passes + 1000 * (*host->current)->ctas + 10000 * r.generated;
+        p.models[0].stream[0] + 10 * (1 + p.models[0].freeList[0]) + 100 * r.passes + 1000 * (*host->current)->ctas + 10000 * r.generated;
     r.generated += 1;
-    *p.models[0].freeCount -= 1;
+    *p.models[0].freeList -= 1;
     p.metrics[0] += p.tokens[r.tokenBegin];
   }
   p.stats->ticks += 1;

@@ -115,7 +115,7 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
   EXPECT_EQ(words<float>(image, "ropeCosSin").size(), 11u * 2 * 2);
   EXPECT_EQ(words<float>(image, "ropeCosSin")[0], 1.0f);
   EXPECT_EQ(words<int>(image, "freeList"), (std::vector<int>{3, 2, 1, 0})) << "page 0 on top";
-  EXPECT_EQ(words<int>(image, "freeCount"), std::vector<int>{4});
+  EXPECT_FALSE(find(image.buffers, "index"));
   EXPECT_EQ(image.params.models[0].pageTableStride, 4);
 }
 
@@ -163,6 +163,35 @@ TEST_F(LaunchImageTest, WritesWhatRequestsBring) {
   EXPECT_FALSE(find(none.buffers, "inputs")) << "no request brings a token";
 }
 
+/// A pool with an index has memory for it, and for rows at places that others may read; requests have what they ask of
+/// it, and what they found.
+TEST_F(LaunchImageTest, AnIndex) {
+  manifest.models[0].pool.index = true;
+  manifest.models[0].pool.sparePages = 3;
+  manifest.indexBegin = 112;
+  manifest.requestBytes = 112 + sizeof(abi::IndexedRequest<1>);
+  std::vector<Request> requests = twoRequests;
+  requests[1].cache = int64_t(1) << 40;
+  LaunchImage image = build(requests);
+  const LaunchBuffer &index = *find(image.buffers, "index");
+  EXPECT_EQ(index.kind, LaunchBuffer::Zero) << "no page is in it";
+  EXPECT_EQ(index.bytes, 4 * sizeof(abi::IndexedPage) + 4 * (4 + 4 * 2));
+  EXPECT_EQ(index.member, offsetof(abi::LaunchParams, models) + offsetof(abi::ModelParams, index));
+  EXPECT_EQ(lastingBuffers(manifest)[1].name, std::string("kCache"));
+  EXPECT_EQ(lastingBuffers(manifest)[1].bytes, 2 * 2 * (4 + 3) * 2 * 4u);
+  auto bytes = words<char>(image, "requests");
+  const auto of = [&](size_t i) {
+    return reinterpret_cast<abi::IndexedRequest<1> *>(&bytes[i * manifest.requestBytes + 112]);
+  };
+  EXPECT_EQ(of(0)->cache, 0);
+  EXPECT_EQ(of(1)->cache, int64_t(1) << 40);
+  place(image);
+  reinterpret_cast<abi::IndexedRequest<1> *>(reinterpret_cast<char *>(&header(image, 0)) + 112)->foundFirst = 2;
+  auto out = image.outcome();
+  ASSERT_TRUE(out) << out.error.message;
+  EXPECT_EQ(out->requests[0].found, 2);
+}
+
 /// What a checked launch may not read before it is written is exactly what the kernel makes.
 TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   RunOptions options;
@@ -179,7 +208,7 @@ TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   }
   using Names = std::vector<std::string>;
   EXPECT_EQ(kinds[LaunchBuffer::Const], (Names{"ropeCosSin", "eos", "oracle", "corruptions"}));
-  EXPECT_EQ(kinds[LaunchBuffer::Image], (Names{"requests", "tokens", "slots", "freeList", "freeCount"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Image], (Names{"requests", "tokens", "slots", "freeList"}));
   EXPECT_EQ(kinds[LaunchBuffer::Zero], (Names{"times", "sync", "stop", "metrics", "stats"}));
   EXPECT_EQ(kinds[LaunchBuffer::Unwritten], (Names{"callTokens", "pageTable", "trace", "logits"}));
   EXPECT_EQ(bytes["times"], (1 + 4 + 1 + 2) * 16u);
@@ -227,7 +256,7 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
 #define ADD_OF_MODEL(name) members[#name] = image.params.models[0].name;
   // clang-format off
   ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(times) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
-  ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(flagged) ADD(sync) ADD(stop) ADD(metrics)
+  ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(flagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
   ADD(corruptions) ADD(ticks) ADD(stamps);
   // clang-format on
@@ -368,9 +397,9 @@ TEST_F(LaunchImageTest, ReplaysResults) {
 
   // Two ticks of two rows each: the last has no given result any more.
   // clang-format off
-  const unsigned trace[] = {abi::kTraceTick, 23, 0, 0, 2, 8, 0, 0, 1, 0, 0, 1, unsigned(-1), 0, unsigned(-1),
+  const unsigned trace[] = {abi::kTraceTick, 24, 0, 0, 0, 2, 8, 0, 0, 1, 0, 0, 1, unsigned(-1), 0, unsigned(-1),
                             0, 2, 1, 1, 2, 0, 1, 3,
-                            abi::kTraceTick, 23, 1, 0, 2, 8, 0, 0, 3, 2, 2, 3, unsigned(-1), 1, 2,
+                            abi::kTraceTick, 24, 1, 0, 0, 2, 8, 0, 0, 3, 2, 2, 3, unsigned(-1), 1, 2,
                             1, 4, 0, 0, 1, unsigned(-1), 1, 4};
   // clang-format on
   std::memcpy(image.params.trace, trace, sizeof trace);
@@ -412,7 +441,7 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
     p.logits[i] = float(i);
   p.metrics[1] = 6;
   *p.stats = {5, 4, 3, 7, 2, 0, 0};
-  const unsigned words[] = {abi::kTraceTick, 7, 1, 0, 0, 8, 0};
+  const unsigned words[] = {abi::kTraceTick, 8, 1, 0, 0, 0, 8, 0};
   std::memcpy(p.trace, words, sizeof words);
   *p.stop = {1, 2, 1, 9};
 

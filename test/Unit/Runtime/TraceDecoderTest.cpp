@@ -24,13 +24,13 @@ Manifest manifestOf() {
 /// nothing but a tick.
 std::vector<unsigned> wordsOf() {
   // clang-format off
-  return {abi::kTraceTick, 7 + 18 + 8 + 2 + 4 + 8, 4, 3, 2, 9, 2, // tick, live, rows, words per row, requests
+  return {abi::kTraceTick, 8 + 18 + 8 + 2 + 4 + 8, 4, 3, 7, 2, 9, 2, // tick, live, cached, rows, words per row, requests
           0, 10, 5, 0, 6, ~0u, 1, 42, 901,                       // a row, its hash
           1, 11, 6, 1, 7, 0, 2, ~0u, 902,
           0, 0, 0, 0, 0, 6, 2, 2,                                // slot, request, states, fault, length, ...
           8, 9, 0, ~0u, 1, 0x3f000000,                           // pages, gauges
           ~0u, 1, 0, 1, 3 | 12 << abi::kFaultPlaceShift, 0, 0, 0,
-          abi::kTraceTick, 7, 5, 0, 0, 8, 0};
+          abi::kTraceTick, 8, 5, 0, 0, 0, 8, 0};
   // clang-format on
 }
 
@@ -47,6 +47,7 @@ TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
   const auto &tick = trace->ticks[0];
   EXPECT_EQ(tick.tick, 4);
   EXPECT_EQ(tick.live.at("target"), 3);
+  EXPECT_TRUE(tick.cached.empty()) << "the pool has no index";
   ASSERT_EQ(tick.passes.size(), 1u);
   ASSERT_EQ(tick.passes[0].rows.size(), 2u);
   EXPECT_EQ(tick.passes[0].rows[0].result, 42);
@@ -70,20 +71,22 @@ TEST(TraceDecoder, PassesOfSeveralModels) {
   Manifest manifest = manifestOf();
   manifest.models.resize(2);
   manifest.models[1].name = "small";
+  manifest.models[1].pool.index = true;
   // clang-format off
   const std::vector<unsigned> words = {
       abi::kTracePass, 5 + 8, 4, 1, 8 | 1 << abi::kTraceModelShift, 0, 10, 5, 5, 6, 4, 0, ~0u,
       abi::kTracePass, 5 + 9, 4, 1, 9, 0, 11, 7, 7, 8, 6, 1, 42, 901,
-      abi::kTraceTick, 8 + 10 + 3, 4, 3, 2, 0, 8, 1,              // live pages of both
+      abi::kTraceTick, 10 + 10 + 3, 4, 3, 2, 7, 1, 0, 8, 1,       // live and cached pages of both
       0, 0, 0, 0, 0, 8, 2, 6, 1, 0,                               // length and pages of both, no gauges
       20, 21, 30,
-      abi::kTraceTick, 8, 5, 0, 0, 0, 8, 0};
+      abi::kTraceTick, 10, 5, 0, 0, 0, 0, 0, 8, 0};
   // clang-format on
   auto trace = decodeTrace(manifest, words.data(), words.size());
   ASSERT_TRUE(trace) << trace.error.message;
   ASSERT_EQ(trace->ticks.size(), 2u);
   const auto &tick = trace->ticks[0];
   EXPECT_EQ(tick.live, (std::map<std::string, int64_t>{{"target", 3}, {"small", 2}}));
+  EXPECT_EQ(tick.cached, (std::map<std::string, int64_t>{{"small", 1}}));
   ASSERT_EQ(tick.passes.size(), 2u);
   EXPECT_EQ(tick.passes[0].model, "small");
   EXPECT_EQ(tick.passes[1].model, "target");
@@ -104,7 +107,7 @@ TEST(TraceDecoder, PassesOfSeveralModels) {
 
 TEST(TraceDecoder, ANegativeWordSaysHowManyPagesWereGivenBack) {
   auto words = wordsOf();
-  const size_t pages = 7 + 18 + 8;
+  const size_t pages = 8 + 18 + 8;
   ASSERT_EQ(words[pages], 8u);
   words[pages] = unsigned(-5);
   auto trace = decodeTrace(manifestOf(), words.data(), words.size());
@@ -151,24 +154,24 @@ TEST(TraceDecoder, CountsThatLeaveTheRecordAreTorn) {
     size_t word;
     unsigned value;
   } cases[] = {{"mark", 0, 1},
-               {"length", 1, 6},
-               {"length short by a word", 1, 46},
-               {"length of both", 1, 54},
-               {"rows", 4, 3},
-               {"rows", 4, ~0u},
-               {"words per row", 5, 7},
-               {"words per row", 5, 10},
-               {"words per row", 5, ~0u},
-               {"model", 5, 9 | 1u << abi::kTraceModelShift},
-               {"requests", 6, 1},
-               {"requests", 6, 3},
-               {"requests", 6, ~0u},
-               {"pages", 31, 3},
-               {"pages", 31, ~0u},
-               {"gauges", 32, 1},
-               {"gauges", 32, ~0u},
-               {"gauge", 35, 2},
-               {"gauge", 35, ~0u}};
+               {"length", 1, 7},
+               {"length short by a word", 1, 47},
+               {"length of both", 1, 56},
+               {"rows", 5, 3},
+               {"rows", 5, ~0u},
+               {"words per row", 6, 7},
+               {"words per row", 6, 10},
+               {"words per row", 6, ~0u},
+               {"model", 6, 9 | 1u << abi::kTraceModelShift},
+               {"requests", 7, 1},
+               {"requests", 7, 3},
+               {"requests", 7, ~0u},
+               {"pages", 32, 3},
+               {"pages", 32, ~0u},
+               {"gauges", 33, 1},
+               {"gauges", 33, ~0u},
+               {"gauge", 36, 2},
+               {"gauge", 36, ~0u}};
   for (const auto &c : cases) {
     auto words = wordsOf();
     ASSERT_NE(words[c.word], c.value);

@@ -1,0 +1,296 @@
+//===- Index.cuh - the pages of a pool that requests find by their tokens --===//
+//
+// A page stands in the index by its tokens and the page in front of it. So what a request finds there is what it would
+// compute itself. Pages of the index that no slot holds are cached: they stand in a list, those that were let go first
+// in front. docs/ir.md, "The index of a pool", has the rules; the reference executor's are in Pages.cpp.
+//
+// All of it is one warp's, that which reclaims, admits and chooses calls. It takes 32 pages at a time, since each word
+// of a page comes from far away.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Pool.cuh"
+
+namespace megalith::device {
+
+template <class P> __device__ constexpr bool hasIndex() {
+  if constexpr (requires { P::index; })
+    return P::index;
+  else
+    return false;
+}
+
+/// What stands in front of a page: the hash and the serial number of the page there, or those of a request's root.
+struct PagesBefore {
+  u64 hash;
+  long long serial;
+};
+
+__device__ __forceinline__ u64 mixed(u64 x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+/// In front of a request's first page. No page has such a serial number.
+__device__ __forceinline__ PagesBefore rootOf(long long cache) {
+  return {mixed(u64(cache) + 0x9e3779b97f4a7c15ull), -1 - cache};
+}
+
+template <class P> struct PageIndex : IndexTables<P::slots> {
+  using Tables = IndexTables<P::slots>;
+  using Tables::sealed, Tables::ownOnly, Tables::cached, Tables::oldest, Tables::newest, Tables::serials,
+      Tables::foundPages, Tables::foundCached;
+  static constexpr int buckets = abi::indexBuckets(P::pages), pageTokens = P::pageTokens;
+
+  __device__ __forceinline__ static abi::IndexedPage *entries() {
+    return reinterpret_cast<abi::IndexedPage *>(modelOf<P>(paramsOfCta()).index);
+  }
+  __device__ __forceinline__ static int *heads() { return reinterpret_cast<int *>(entries() + P::pages); }
+  __device__ __forceinline__ static int &headOf(u64 hash) { return heads()[int(hash >> 32) & (buckets - 1)]; }
+  /// The tokens of a page of the index.
+  __device__ __forceinline__ static int *tokensOf(int page) {
+    return heads() + buckets + (long long)page * pageTokens;
+  }
+  /// Calls fn(entry of `page`) where there is such a page; pages are counted from 1 here.
+  template <class Fn> __device__ __forceinline__ static void ofPage(int page, Fn fn) {
+    if (page > 0)
+      fn(entries()[page - 1]);
+  }
+
+  /// Before the first tick. The host has written zeros. One thread.
+  __device__ void startIndex() {
+    cached = oldest = newest = 0;
+    serials = 0;
+  }
+  /// A request takes the slot. One thread.
+  __device__ __forceinline__ void openIndex(int slot) { sealed[slot] = ownOnly[slot] = 0; }
+
+  /// The hashes of `count` pages, at most 32, whose tokens begin at `tokens`: lane i has that of the first i + 1.
+  __device__ static u64 hashesOf(const int *tokens, int count, u64 before) {
+    u64 mine = 0;
+#pragma unroll 4
+    for (int page = 0; page < count; ++page) {
+      u64 sum = 0;
+      for (int i = laneId(); i < pageTokens; i += 32)
+        sum += mixed(u64(u32(tokens[page * pageTokens + i])) << 32 | u32(i));
+      const u32 low = u32(__reduce_add_sync(~0u, int(u32(sum)))),
+                high = u32(__reduce_add_sync(~0u, int(u32(sum >> 32))));
+      if (laneId() == page)
+        mine = u64(high) << 32 | low;
+    }
+#pragma unroll 1
+    for (int page = 0; page < count; ++page) {
+      before = mixed(before ^ __shfl_sync(~0u, mine, page));
+      if (laneId() == page)
+        mine = before;
+    }
+    return mine;
+  }
+
+  /// What the index has of the page of this lane; `page` is below 0 where there is nothing.
+  struct Found {
+    int page, holders;
+    long long serial;
+    u64 hash; ///< of the tokens that were looked for
+  };
+  /// Looks for `count` pages, at most 32, whose tokens begin at `tokens`. Each must stand behind the one before. Two
+  /// other pages of one hash, of 64 bits, may hide one another: then nothing is found.
+  __device__ static Found find(const int *tokens, int count, const PagesBefore &before) {
+    Found found = {-1, 0, 0, hashesOf(tokens, count, before.hash)};
+    long long parent = 0;
+    int page = laneId() < count ? headOf(found.hash) : 0;
+#pragma unroll 1
+    while (page > 0) {
+      const abi::IndexedPage &entry = entries()[page - 1];
+      if (entry.hash == found.hash) {
+        found.page = page - 1;
+        found.holders = entry.holders;
+        found.serial = entry.serial;
+        parent = entry.parent;
+        break;
+      }
+      page = entry.next;
+    }
+    __syncwarp();
+    const long long above = __shfl_up_sync(~0u, found.serial, 1);
+    bool same = found.page >= 0 && parent == (laneId() == 0 ? before.serial : above);
+    const u32 behind = __ballot_sync(~0u, same);
+    const int chain = __ffs(~behind) - 1 < 0 ? 32 : __ffs(~behind) - 1; // pages that each stand behind the one before
+#pragma unroll 4
+    for (int i = 0; i < chain; ++i) {
+      const int *const has = tokensOf(__shfl_sync(~0u, found.page, i));
+      bool equal = true;
+      for (int k = laneId(); k < pageTokens; k += 32)
+        equal = equal && has[k] == tokens[i * pageTokens + k];
+      equal = __all_sync(~0u, equal);
+      same = laneId() == i ? equal : same;
+    }
+    if (!same)
+      found.page = -1;
+    return found;
+  }
+
+  /// Finds the leading pages of a request, but leaves one token to be fed: its row gives the next one. Their numbers
+  /// stand in `table` then, which no request has.
+  template <class Request> __device__ void findPages(const abi::LaunchParams &p, const Request &r, int *table) {
+    const int most = r.promptLines ? 0 : max(0, r.numTokens - 1) / pageTokens; // rows that the host wants are fed
+    const int *const tokens = p.tokens + r.tokenBegin;
+    PagesBefore before = rootOf(r.cache);
+    int number = 0, notHeld = 0, count = 0;
+    for (bool all = true; all && number < most; number += count) {
+      const int asked = min(32, most - number);
+      const Found found = find(tokens + number * pageTokens, asked, before);
+      const u32 missing = ~__ballot_sync(~0u, found.page >= 0);
+      count = min(asked, missing ? __ffs(missing) - 1 : 32);
+      const bool mine = laneId() < count;
+      if (mine)
+        table[number + laneId()] = found.page;
+      notHeld += __popc(__ballot_sync(~0u, mine && found.holders == 0));
+      all = count == 32;
+      before = {__shfl_sync(~0u, found.hash, 31), __shfl_sync(~0u, found.serial, 31)};
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      foundPages = number;
+      foundCached = notHeld;
+    }
+    __syncwarp();
+  }
+
+  /// The found pages, in `table`, have one more holder.
+  __device__ void holdFound(int slot, const int *table) {
+#pragma unroll 1
+    for (int base = 0; base < foundPages; base += 32) {
+      const int page = base + laneId() < foundPages ? table[base + laneId()] : -1;
+      const bool leaves = page >= 0 && entries()[page].holders++ == 0; // the list of cached pages
+      const int newer = leaves ? entries()[page].newer : 0;
+      // Pages stand in the list as they were let go, the last one of a table first. So most of these are one run of it.
+      const int deeper = __shfl_down_sync(~0u, newer, 1), above = __shfl_up_sync(~0u, leaves ? page + 1 : 0, 1);
+      const bool ends = leaves && !(laneId() < 31 && deeper == page + 1); // no page of the run is older
+      const bool begins = leaves && !(laneId() > 0 && newer > 0 && newer == above);
+      const u32 firsts = __ballot_sync(~0u, begins), lasts = __ballot_sync(~0u, ends);
+#pragma unroll 1
+      for (u32 left = firsts; left; left &= left - 1) {
+        const int first = __ffs(left) - 1, last = __ffs(lasts & ~0u << first) - 1;
+        const int newestOfRun = __shfl_sync(~0u, page, first), oldestOfRun = __shfl_sync(~0u, page, last);
+        if (laneId() == 0) {
+          const int before = entries()[oldestOfRun].older, after = entries()[newestOfRun].newer;
+          (before > 0 ? entries()[before - 1].newer : oldest) = after;
+          (after > 0 ? entries()[after - 1].older : newest) = before;
+        }
+        __syncwarp();
+      }
+      const int left = __popc(__ballot_sync(~0u, leaves));
+      if (laneId() == 0)
+        cached -= left;
+      __syncwarp();
+    }
+    if (laneId() == 0)
+      sealed[slot] = foundPages;
+    __syncwarp();
+  }
+
+  /// Enters the pages of a slot that end at or before position `end`, behind those that the index has. They are sealed
+  /// from then on.
+  template <class Request>
+  __device__ void enterPages(const abi::LaunchParams &p, const Request &r, int slot, const int *table, int end) {
+    const int *const tokens = p.tokens + r.tokenBegin;
+#pragma unroll 1
+    while (sealed[slot] < end / pageTokens) {
+      const int first = sealed[slot], count = min(32, end / pageTokens - first);
+      PagesBefore before = rootOf(r.cache);
+      if (first > 0) {
+        const abi::IndexedPage &last = entries()[table[first - 1]];
+        before = {last.hash, last.serial};
+      }
+      // Behind a page that is new stands none.
+      const Found there = find(tokens + first * pageTokens, 1, before);
+      if (__any_sync(~0u, there.page >= 0)) { // another request fed the same
+        if (laneId() == 0)
+          ownOnly[slot] = 1;
+        __syncwarp();
+        return;
+      }
+      const u64 hash = hashesOf(tokens + first * pageTokens, count, before.hash);
+      const int page = laneId() < count ? table[first + laneId()] : -1;
+      if (page >= 0) {
+        abi::IndexedPage &entry = entries()[page];
+        entry.serial = serials + 1 + laneId();
+        entry.parent = laneId() == 0 ? before.serial : serials + laneId();
+        entry.hash = hash;
+        entry.next = atomicExch(&headOf(hash), page + 1);
+      }
+#pragma unroll 4
+      for (int i = 0; i < count; ++i) {
+        int *const has = tokensOf(__shfl_sync(~0u, page, i));
+        for (int k = laneId(); k < pageTokens; k += 32)
+          has[k] = tokens[(first + i) * pageTokens + k];
+      }
+      __syncwarp();
+      if (laneId() == 0) {
+        serials += count;
+        sealed[slot] = first + count;
+      }
+      __syncwarp();
+    }
+  }
+
+  /// A slot lets go the pages of its table from number `kept` on, the last one first. Those that no other slot holds
+  /// and the index does not have go onto the stack of free ones, which begins at `freeList`.
+  __device__ void letGo(const int *table, int held, int kept, int *freeList, int &freePages) {
+#pragma unroll 1
+    for (int base = 0; base < held - kept; base += 32) {
+      const int number = held - 1 - base - laneId(), page = number >= kept ? table[number] : -1;
+      bool unheld = false, isIndexed = false;
+      if (page >= 0) {
+        abi::IndexedPage &entry = entries()[page];
+        unheld = --entry.holders == 0;
+        isIndexed = entry.serial != 0;
+      }
+      const u32 below = (1u << laneId()) - 1, free = __ballot_sync(~0u, unheld && !isIndexed),
+                cache = __ballot_sync(~0u, unheld && isIndexed);
+      if (unheld && !isIndexed)
+        freeList[freePages + __popc(free & below)] = page;
+      // The new cached ones stand at the end of the list, in the order of lanes.
+      const u32 before = cache & below, after = cache & ~below & ~(1u << laneId());
+      const int older = __shfl_sync(~0u, page, before ? 63 - __clzll((long long)before) : 0),
+                newer = __shfl_sync(~0u, page, after ? __ffs(after) - 1 : 0);
+      const int end = newest;
+      __syncwarp();
+      if (unheld && isIndexed) {
+        entries()[page].older = before ? older + 1 : end;
+        entries()[page].newer = after ? newer + 1 : 0;
+        if (!before)
+          (end > 0 ? entries()[end - 1].newer : oldest) = page + 1;
+        if (!after)
+          newest = page + 1;
+      }
+      __syncwarp();
+      if (laneId() == 0) {
+        freePages += __popc(free);
+        cached += __popc(cache);
+      }
+      __syncwarp();
+    }
+  }
+
+  /// Drops cached pages, those let go first, until `count` pages are free. One thread.
+  __device__ void dropCached(int count, int *freeList, int &freePages) {
+#pragma unroll 1
+    for (; freePages < count && oldest > 0; --cached) {
+      const int page = oldest;
+      abi::IndexedPage &entry = entries()[page - 1];
+      int *place = &headOf(entry.hash);
+#pragma unroll 1
+      while (*place != page)
+        place = &entries()[*place - 1].next;
+      *place = entry.next;
+      oldest = entry.newer;
+      (oldest > 0 ? entries()[oldest - 1].older : newest) = 0;
+      entry.serial = 0;
+      freeList[freePages++] = page - 1;
+    }
+  }
+};
+
+} // namespace megalith::device
