@@ -127,7 +127,11 @@ template <class ControlType> struct ActivationOf : Binders {
   __device__ int priority() const { return r.priority; }
   template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
   /// Positions that the index of the pool had.
-  template <class Pool = FirstPool> __device__ int kvFound() const { return r.found[Pool::model]; }
+  template <class Pool = FirstPool> __device__ int kvFound() const {
+    if constexpr (Control::indexed)
+      return r.found[Pool::model];
+    return 0;
+  }
   /// Rows of drafts after it that this run of the stage has fed.
   template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
   template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }

@@ -48,9 +48,7 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
   __device__ __forceinline__ static int *heads() { return reinterpret_cast<int *>(entries() + P::pages); }
   __device__ __forceinline__ static int &headOf(u64 hash) { return heads()[int(hash >> 32) & (buckets - 1)]; }
   /// The tokens of a page of the index.
-  __device__ __forceinline__ static int *tokensOf(int page) {
-    return heads() + buckets + (long long)page * pageTokens;
-  }
+  __device__ __forceinline__ static int *tokensOf(int page) { return heads() + buckets + (long long)page * pageTokens; }
   /// Calls fn(entry of `page`) where there is such a page; pages are counted from 1 here.
   template <class Fn> __device__ __forceinline__ static void ofPage(int page, Fn fn) {
     if (page > 0)

@@ -227,8 +227,8 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
       tick.events.push_back({!arrives, (arrives ? *arrives : *cancels).integer32(0)});
     });
   tick.tick = in.at("tick").integer();
-  // Where nothing was left to do, the next arrival's tick comes next.
-  const bool skips = !tick.events.empty() && !tick.events.front().cancels && tick.tick < INT32_MAX;
+  // Where nothing was left to do, the tick comes next in which the host wants something.
+  const bool skips = !tick.events.empty() && tick.tick < INT32_MAX;
   if (skips ? tick.tick < number : tick.tick != number)
     in.at("tick").wrong(fmt::format("must be {}: ticks follow each other from 0", number));
   in.at("live").members([&](const std::string &pool, const JsonView &pages) { tick.live[pool] = pages.integer(0); });

@@ -8,8 +8,9 @@ its KV at random places. Sizes, arrivals, cancellations and `cache` numbers are 
 * rows at a position behind the same tokens have the same K and V, whoever fed them and whether they were found;
 * no request faults that does not without, and nothing is fed again that was found.
 
-The executor checks after every tick that counts of holders are right and that pages add up. With `--device=cpu` or `cuda`
-the kernel runs each load as well: it gives the reference executor's trace, results and logits. Then sizes are the same for all
+The executor checks after every tick that counts of holders are right and that pages add up. With `--device=cpu` the kernel
+runs each load as well: it gives the reference executor's trace, results and logits. With `--device=cuda` kernels run both
+files, and the reference executor goes through the trace of the one with an index (`--replay`). Then sizes are the same for all
 loads of a pipeline, since each set of them is a kernel.
 """
 import argparse
@@ -92,6 +93,7 @@ class Loads:
         self.texts["cuts"] = CUTS
         if args.only:
             self.texts = {name: self.texts[name] for name in args.only.split(",")}
+        self.texts = {name: text.replace(", index: share", "") for name, text in self.texts.items()}
         (folder / "models").symlink_to(ROOT / "pipelines/models")
         for name, text in self.texts.items():
             plain, indexed = with_index(text)
@@ -128,13 +130,17 @@ class Loads:
             if re.search(rf"\b{other}:", self.texts[name]):
                 sizes[other] = sizes["kv_pages"]
         options = [f"--set={key}={value}" for key, value in sizes.items() if re.search(rf"\b{key}:", self.texts[name])]
-        results = [self.execute(seed, name, kind, requests, options) for kind in ("plain", "index")]
+        device = "cuda" if self.args.device == "cuda" else "reference"
+        results = [self.execute(seed, name, kind, requests, options, device) for kind in ("plain", "index")]
         self.compare(requests, *results)
-        if self.args.device != "reference":
-            self.compare_kernel(requests, results[1], self.execute(seed, name, "index", requests, options, self.args.device))
+        if self.args.device == "cpu":
+            self.compare_kernel(requests, results[1], self.execute(seed, name, "index", requests, options, "cpu"))
+        if self.args.device == "cuda" and name in PLAIN:
+            with self.lock:
+                self.collect(requests, results[1], self.hashes.setdefault(name, {}))
         return results
 
-    def execute(self, seed, name, kind, requests, options, device="reference"):
+    def execute(self, seed, name, kind, requests, options, device):
         base = self.folder / f"{seed}.{kind}.{device}"
         paths = {key: base.with_suffix(f".{key}") for key in ("requests", "logits", "trace")}
         paths["requests"].write_text("".join(json.dumps(r) + "\n" for r in requests))
@@ -145,6 +151,12 @@ class Loads:
             line += self.args.options.split()
         run = subprocess.run(list(map(str, line)), capture_output=True, text=True)
         require(run.returncode == 0, name, kind, *options, run.stderr[:600])
+        if device == "cuda" and kind == "index":
+            line = [self.args.megalith, "run", self.folder / f"{name}.{kind}.yaml", f"--model={self.args.model}",
+                    f"--requests={paths['requests']}", "--device=reference", f"--replay={paths['trace']}",
+                    f"--shuffle-pages={seed}", *options]
+            again = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+            require(again.returncode == 0, name, "the trace is no run of the reference executor:", again.stderr[:600])
         lines = [json.loads(line) for line in run.stdout.splitlines()]
         logits = paths["logits"].read_bytes()
         trace = [json.loads(line) for line in paths["trace"].read_text().splitlines()]

@@ -41,11 +41,13 @@ TEST(Trace, TheHostsSide) {
   again->ticks[1].events[1].request = 1;
   EXPECT_EQ(compareTraces(trace, *again), "tick 1, events: request 2 arrives, request 0 is cancelled against request 2 "
                                           "arrives, request 1 is cancelled");
-  // Numbers are left out in front of an arrival alone.
+  // Numbers are left out in front of what the host wants: an arrival, or a cancellation of who has ended.
   for (size_t i = 1; i < trace.ticks.size(); ++i)
     trace.ticks[i].tick += 100;
   EXPECT_TRUE(parseTrace(formatTrace(trace), "t.jsonl"));
   trace.ticks[1].events = {{true, 0}};
+  EXPECT_TRUE(parseTrace(formatTrace(trace), "t.jsonl"));
+  trace.ticks[1].events = {};
   EXPECT_EQ(parseTrace(formatTrace(trace), "t.jsonl").error.message,
             "`tick` must be 1: ticks follow each other from 0, found `101`");
   trace.ticks[1].events = {{false, 99}};
