@@ -332,7 +332,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
       c.served = served;
     }
     if constexpr (Pool::indexed)
-      dropForPass(c, pool, needs);
+      if (needs > pool.freePages)
+        dropForPass(c, pool, needs);
     pool.freePages -= needs;
     c.numRows = rows;
     c.wantLogits = wantLogits;

@@ -114,27 +114,23 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
-/// Of a pool with an index, the same as reclaimPages: pages enter the index, then those that the slot gives up lose a
-/// holder. Sealed ones stay, so that what is reserved for others is there.
+/// Of a pool with an index: how far the pages of a slot may enter, if another one is full; else 0. Of a faulted request
+/// nothing enters: its K and V may be what was found wrong.
 template <class Control, class Pool>
-__device__ __noinline__ void shareOrFree(Control &c, Pool &pool, int s, bool seated, bool leaves) {
-  int enters = 0, kept = 0, freed = 0;
-  if (seated) {
-    const auto &r = c.seated(s);
-    const auto &kv = pool.kvOf(r);
-    // Of a faulted request nothing enters: its K and V may be what was found wrong.
-    if (r.fault == 0 && !pool.ownOnly[s])
-      enters = min(min(kv.len, pool.known[s]), min(r.numTokens - 1, leaves ? r.numTokens : r.promptLen));
-    enters = enters / Pool::pageTokens > pool.sealed[s] ? enters : 0;
-  }
+__device__ __forceinline__ int entersUpto(Control &c, Pool &pool, int s, bool leaves) {
+  const auto &r = c.seated(s);
+  const int next = (pool.sealed[s] + 1) * Pool::pageTokens;
+  const int end = min(min(pool.kvOf(r).len, pool.known[s]), min(r.numTokens - 1, leaves ? r.numTokens : r.promptLen));
+  return next <= end && !pool.ownOnly[s] && r.fault == 0 ? end : 0;
+}
+/// Of a pool with an index, the same as reclaimPages: pages enter the index up to `enters`, then those that the slot
+/// gives up, from number `kept` on, lose a holder.
+template <class Control, class Pool>
+__device__ __noinline__ void shareOrFree(Control &c, Pool &pool, int s, int enters, int kept, int freed) {
 #pragma unroll 1
   for (u32 left = __ballot_sync(~0u, enters > 0); left; left &= left - 1) {
     const int lane = __ffs(left) - 1, slot = __shfl_sync(~0u, s, lane);
     pool.enterPages(c.params(), c.seated(slot), slot, pool.table(slot), __shfl_sync(~0u, enters, lane));
-  }
-  if (seated) {
-    kept = leaves ? 0 : max(pool.sealed[s], min(pool.held[s], pool.pagesFor(pool.kvOf(c.seated(s)).end)));
-    freed = pool.held[s] - kept;
   }
 #pragma unroll 1
   for (u32 left = __ballot_sync(~0u, freed > 0); left; left &= left - 1) {
@@ -147,8 +143,6 @@ __device__ __noinline__ void shareOrFree(Control &c, Pool &pool, int s, bool sea
     if (kept > 0)
       pool.lastPage[s] = pool.table(s)[kept - 1];
   }
-  if (leaves)
-    pool.openIndex(s);
   __syncwarp();
 }
 
@@ -158,7 +152,14 @@ __device__ __noinline__ void shareOrFree(Control &c, Pool &pool, int s, bool sea
 template <class Control, class Pool>
 __device__ __forceinline__ void reclaimPages(Control &c, Pool &pool, int s, bool seated, bool leaves) {
   if constexpr (Pool::indexed) {
-    shareOrFree(c, pool, s, seated, leaves);
+    // Sealed pages stay, so that what is reserved for others is there.
+    const int enters = seated ? entersUpto(c, pool, s, leaves) : 0;
+    const int kept = !seated || leaves ? 0 : max(pool.sealed[s], pool.pagesFor(pool.kvOf(c.seated(s)).end));
+    const int freed = seated ? max(0, pool.held[s] - kept) : 0;
+    if (__any_sync(~0u, enters > 0 || freed > 0))
+      shareOrFree(c, pool, s, enters, kept, freed);
+    if (leaves)
+      pool.openIndex(s);
     return;
   }
   const int held = seated ? pool.held[s] : 0;

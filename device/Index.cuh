@@ -85,46 +85,60 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
     return mine;
   }
 
-  /// What the index has of the page of this lane; `page` is below 0 where there is nothing.
+  /// Of the pages that were looked for, what the index has. Each lane has one of them.
   struct Found {
+    int count;  ///< the leading ones that are there
+    bool isAll; ///< the one after these is not there, or was not looked for; else it is to be looked for again
     int page, holders;
     long long serial;
     u64 hash; ///< of the tokens that were looked for
   };
-  /// Looks for `count` pages, at most 32, whose tokens begin at `tokens`. Each must stand behind the one before. Two
-  /// other pages of one hash, of 64 bits, may hide one another: then nothing is found.
+  /// Whether a page of the index has these tokens. The warp.
+  __device__ __forceinline__ static bool hasTokens(int page, const int *tokens) {
+    const int *const has = tokensOf(page);
+    bool equal = true;
+    for (int k = laneId(); k < pageTokens; k += 32)
+      equal = equal && has[k] == tokens[k];
+    return __all_sync(~0u, equal);
+  }
+  /// Looks for `count` pages, 1 to 32, whose tokens begin at `tokens`, each behind the one before. A hash is of 64
+  /// bits: that two pages have the same one happens in tests only. The first page is found all the same; another one
+  /// that such a page hides is to be looked for as the first.
   __device__ static Found find(const int *tokens, int count, const PagesBefore &before) {
-    Found found = {-1, 0, 0, hashesOf(tokens, count, before.hash)};
-    long long parent = 0;
+    Found found = {0, true, -1, 0, 0, hashesOf(tokens, count, before.hash)};
     int page = laneId() < count ? headOf(found.hash) : 0;
+    long long parent = 0;
 #pragma unroll 1
-    while (page > 0) {
-      const abi::IndexedPage &entry = entries()[page - 1];
-      if (entry.hash == found.hash) {
-        found.page = page - 1;
-        found.holders = entry.holders;
-        found.serial = entry.serial;
-        parent = entry.parent;
+    for (;;) {
+#pragma unroll 1
+      for (; page > 0; page = entries()[page - 1].next)
+        if (const abi::IndexedPage &entry = entries()[page - 1];
+            entry.hash == found.hash && (laneId() > 0 || entry.parent == before.serial)) {
+          found.page = page - 1;
+          found.holders = entry.holders;
+          found.serial = entry.serial;
+          parent = entry.parent;
+          break;
+        }
+      __syncwarp();
+      const int first = __shfl_sync(~0u, page, 0);
+      if (first == 0)
+        return found;
+      if (hasTokens(first - 1, tokens))
         break;
-      }
-      page = entry.next;
+      if (laneId() == 0)
+        page = entries()[page - 1].next;
     }
-    __syncwarp();
     const long long above = __shfl_up_sync(~0u, found.serial, 1);
-    bool same = found.page >= 0 && parent == (laneId() == 0 ? before.serial : above);
-    const u32 behind = __ballot_sync(~0u, same);
-    const int chain = __ffs(~behind) - 1 < 0 ? 32 : __ffs(~behind) - 1; // pages that each stand behind the one before
+    const u32 others = ~__ballot_sync(~0u, page > 0 && (laneId() == 0 || parent == above));
+    const int chain = others ? __ffs(others) - 1 : 32;
+    found.count = 1;
 #pragma unroll 4
-    for (int i = 0; i < chain; ++i) {
-      const int *const has = tokensOf(__shfl_sync(~0u, found.page, i));
-      bool equal = true;
-      for (int k = laneId(); k < pageTokens; k += 32)
-        equal = equal && has[k] == tokens[i * pageTokens + k];
-      equal = __all_sync(~0u, equal);
-      same = laneId() == i ? equal : same;
+    for (int i = 1; i < chain; ++i) {
+      const bool equal = hasTokens(__shfl_sync(~0u, found.page, i), tokens + i * pageTokens);
+      found.count += equal && found.count == i;
     }
-    if (!same)
-      found.page = -1;
+    found.isAll = found.count == count || __shfl_sync(~0u, page, found.count % 32) == 0;
     return found;
   }
 
@@ -134,18 +148,19 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
     const int most = r.promptLines ? 0 : max(0, r.numTokens - 1) / pageTokens; // rows that the host wants are fed
     const int *const tokens = p.tokens + r.tokenBegin;
     PagesBefore before = rootOf(r.cache);
-    int number = 0, notHeld = 0, count = 0;
-    for (bool all = true; all && number < most; number += count) {
+    int number = 0, notHeld = 0;
+#pragma unroll 1
+    for (bool goesOn = true; goesOn && number < most;) {
       const int asked = min(32, most - number);
       const Found found = find(tokens + number * pageTokens, asked, before);
-      const u32 missing = ~__ballot_sync(~0u, found.page >= 0);
-      count = min(asked, missing ? __ffs(missing) - 1 : 32);
-      const bool mine = laneId() < count;
+      const bool mine = laneId() < found.count;
       if (mine)
         table[number + laneId()] = found.page;
       notHeld += __popc(__ballot_sync(~0u, mine && found.holders == 0));
-      all = count == 32;
-      before = {__shfl_sync(~0u, found.hash, 31), __shfl_sync(~0u, found.serial, 31)};
+      number += found.count;
+      goesOn = found.count == asked || !found.isAll;
+      const int last = max(0, found.count - 1);
+      before = {__shfl_sync(~0u, found.hash, last), __shfl_sync(~0u, found.serial, last)};
     }
     __syncwarp();
     if (laneId() == 0) {
@@ -202,8 +217,7 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
         before = {last.hash, last.serial};
       }
       // Behind a page that is new stands none.
-      const Found there = find(tokens + first * pageTokens, 1, before);
-      if (__any_sync(~0u, there.page >= 0)) { // another request fed the same
+      if (find(tokens + first * pageTokens, 1, before).count > 0) { // another request fed the same
         if (laneId() == 0)
           ownOnly[slot] = 1;
         __syncwarp();

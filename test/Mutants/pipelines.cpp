@@ -1,8 +1,9 @@
 //===- pipelines.cpp - faults of control that give other values -----------===//
 //
 // The kernel of one pipeline, which has much of what pipelines can have, is compiled with each fault of Pipelines.def.
-// Its trace must differ from that of the kernel without a fault, with which the reference executor agrees. The faults
-// stand in headers of the control unit alone, so that the tensor unit is compiled once.
+// Its trace must differ from that of the kernel without a fault, with which the reference executor agrees. So must that
+// of another pipeline, whose pool has an index, with faults of that; a checked run may find them as well. The faults
+// stand in headers of the control unit alone, so that the tensor units are compiled once.
 //===----------------------------------------------------------------------===//
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Reference/Executor.h"
@@ -27,11 +28,16 @@ namespace {
 
 struct Mutant {
   const char *name, *what, *file, *find, *replace;
+  enum Kind { Pipeline, Index, SameHash } kind; ///< SameHash: of an index in which all pages have one hash
 };
 const Mutant mutants[] = {
-#define PIPELINE_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace},
+#define PIPELINE_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::Pipeline},
+#define INDEX_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::Index},
+#define SAME_HASH_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::SameHash},
 #include "Pipelines.def"
 };
+/// What gives all pages of an index one hash. It changes nothing.
+const Mutant sameHash = {"same-hash", "", "Index.cuh", "  return x ^ x >> 31;\n", "  return 0;\n", Mutant::Index};
 
 /// Tensors of a checkpoint, as they stand in its file.
 class FileWeights : public reference::WeightSource {
@@ -87,15 +93,54 @@ void bringStops(std::vector<Request> &requests, const reference::RunResult &free
   requests[1].stop = {{requests[1].tokens.back(), free.requests[1].tokens.front()}};
 }
 
+/// Requests that begin alike, together and one after the other, in a pool that is too small to keep all. One is taken
+/// back and one is late when a page of theirs is full and has not entered; one is another tenant's.
+std::vector<Request> alikeRequests() {
+  std::vector<Request> requests;
+  const auto add = [&](int prefix, int own, int tick) -> Request & {
+    Request &r = requests.emplace_back();
+    r.id = fmt::format("r{}", requests.size());
+    for (int i = 0; i < prefix; ++i)
+      r.tokens.push_back(20 + i * 7 % 40);
+    for (int i = 0; i < own; ++i)
+      r.tokens.push_back(70 + int(requests.size()) * 9 + i);
+    r.maxNewTokens = 5;
+    r.eos.emplace();
+    r.arrives.tick = tick;
+    return r;
+  };
+  add(24, 3, 0);
+  add(24, 5, 0);
+  add(24, 0, 30);
+  add(12, 9, 40).cache = 7;
+  add(12, 9, 60).cancelled = When{62, 0};
+  add(17, 20, 70).deadlineMs = 3;
+  add(24, 0, 80);
+  add(0, 40, 90);
+  add(24, 7, 90);
+  add(24, 2, 130);
+  add(16, 9, 130);
+  add(8, 4, 131);
+  const std::vector<int32_t> common = requests[0].tokens;
+  Request &other = add(0, 8, 160); // pages of the common ones, behind other pages
+  other.tokens.insert(other.tokens.end(), common.begin() + 8, common.begin() + 20);
+  add(0, 40, 200); // these two reserve almost all, and hold nothing yet, when the third one finds pages
+  add(0, 41, 200);
+  add(24, 1, 200);
+  return requests;
+}
+
 class Bench {
 public:
-  explicit Bench(Diagnostics &diags) : diags(diags) {}
+  Bench(Diagnostics &diags, bool index)
+      : diags(diags), index(index), requests(index ? alikeRequests() : someRequests()) {}
 
   bool prepare() {
-    options.file = MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/pipeline.yaml";
+    options.file = std::string(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/") + (index ? "index.yaml" : "pipeline.yaml");
     for (const std::string &model : modelDirs) {
       const auto [name, dir] = llvm::StringRef(model).split('=');
-      options.models.push_back({name.str(), dir.str()});
+      if (!index || name == "target")
+        options.models.push_back({name.str(), dir.str()});
     }
     options.needWeights = true;
     options.profile = "cpu";
@@ -108,7 +153,8 @@ public:
       return false;
     source = driver::emitSource(compiled->module, *plan, diags);
     FileWeights weights(*compiled);
-    bringStops(requests, reference::run(compiled->module, weights, requests, {}));
+    if (!index)
+      bringStops(requests, reference::run(compiled->module, weights, requests, {}));
     return true;
   }
 
@@ -117,7 +163,9 @@ public:
     auto outcome = run({});
     if (!outcome)
       return outcome.error.message;
-    if (outcome->run.stop || outcome->launch.finding)
+    if (outcome->launch.finding)
+      return outcome->launch.finding->what;
+    if (outcome->run.stop)
       return "it stopped";
     unbroken = std::move(outcome->run.trace);
     reference::Options again;
@@ -132,21 +180,18 @@ public:
 
   /// What the kernel does with this fault.
   std::string examine(const Mutant &mutant) {
-    std::string text;
-    for (const jit::Header &header : driver::hostHeaders())
-      if (isIn(mutant, header))
-        text = header.text;
-    const size_t begin = text.find(mutant.find);
-    if (begin == std::string::npos || text.find(mutant.find, begin + 1) != std::string::npos)
-      return fmt::format("its text does not stand in {} exactly once", mutant.file);
-    if ((&mutant - mutants) % every != 0)
+    std::vector<const Mutant *> edits = {&mutant};
+    if (mutant.kind == Mutant::SameHash)
+      edits.push_back(&sameHash);
+    for (const Mutant *edit : edits)
+      if (!edited(*edit, driver::hostHeaders()))
+        return fmt::format("its text does not stand in {} exactly once", edit->file);
+    if (&mutant != &sameHash && (&mutant - mutants) % every != 0)
       return "not run";
-    text.replace(begin, std::string_view(mutant.find).size(), mutant.replace);
     driver::HostOptions how;
     how.edit = [&](std::vector<jit::Header> &headers) {
-      for (jit::Header &header : headers)
-        if (isIn(mutant, header))
-          header.text = text;
+      for (const Mutant *edit : edits)
+        headers = *edited(*edit, std::move(headers));
     };
     auto outcome = run(how);
     if (!outcome)
@@ -158,11 +203,21 @@ public:
   }
 
 private:
-  static bool isIn(const Mutant &mutant, const jit::Header &header) {
-    return header.name == fmt::format("megalith/{}", mutant.file);
+  /// The headers with the fault in them; nullopt: its text does not stand there exactly once.
+  static std::optional<std::vector<jit::Header>> edited(const Mutant &mutant, std::vector<jit::Header> headers) {
+    for (jit::Header &header : headers)
+      if (header.name == fmt::format("megalith/{}", mutant.file)) {
+        const size_t begin = header.text.find(mutant.find);
+        if (begin == std::string::npos || header.text.find(mutant.find, begin + 1) != std::string::npos)
+          return std::nullopt;
+        header.text.replace(begin, std::string_view(mutant.find).size(), mutant.replace);
+        return headers;
+      }
+    return std::nullopt;
   }
 
-  runtime::Outcome<cpu::CpuOutcome> run(const driver::HostOptions &how) {
+  runtime::Outcome<cpu::CpuOutcome> run(driver::HostOptions how) {
+    how.checked = index;
     auto assembled = driver::assembleHost(source.units, how, diags);
     if (!assembled)
       return runtime::RuntimeError{"cpu-compile", diags.render()};
@@ -174,16 +229,19 @@ private:
       return engine.error;
     runtime::RunOptions options;
     options.trace = true;
-    options.maxTicks = 200;
+    options.maxTicks = index ? 400 : 200;
     options.watchdogSeconds = 0.5; // of the executor's clock
-    return (*engine)->run(requests, options);
+    cpu::LaunchOptions launch;
+    launch.check = index;
+    return (*engine)->run(requests, options, launch);
   }
 
   Diagnostics &diags;
+  const bool index; ///< of the pipeline whose pool has an index
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
-  std::vector<Request> requests = someRequests();
+  std::vector<Request> requests;
   Trace unbroken;
 };
 
@@ -226,15 +284,22 @@ int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "Faults of control that give other values\n");
   SourceFiles files;
   Diagnostics diags(files);
-  Bench bench(diags);
-  if (!bench.prepare()) {
+  Bench bench(diags, false), ofIndex(diags, true);
+  if (!bench.prepare() || !ofIndex.prepare()) {
     llvm::errs() << diags.render();
     return 1;
   }
-  const std::string against = bench.runUnbroken();
-  llvm::outs() << fmt::format("{:<28} {}\n", "(unbroken)", against.empty() ? "good" : "FAILED: " + against);
-  llvm::outs().flush(); // what is there would be told by each process
-  unsigned failed = !against.empty(), next = 0;
+  unsigned failed = 0, next = 0, tried = 0;
+  const auto tell = [&](const char *name, const std::string &against) {
+    llvm::outs() << fmt::format("{:<28} {}\n", name, against.empty() ? "good" : "FAILED: " + against);
+    llvm::outs().flush(); // what is there would be told by each process
+    failed += !against.empty();
+    ++tried;
+  };
+  tell("(unbroken)", bench.runUnbroken());
+  tell("(unbroken, an index)", ofIndex.runUnbroken());
+  const std::string ofHash = ofIndex.examine(sameHash);
+  tell("(unbroken, all hashes equal)", ofHash == "same" ? "" : ofHash);
   std::deque<Job> running;
   std::vector<const Mutant *> list;
   for (const Mutant &mutant : mutants)
@@ -242,7 +307,8 @@ int main(int argc, char **argv) {
       list.push_back(&mutant);
   while (next < list.size() || !running.empty()) {
     if (next < list.size() && running.size() < std::max(1u, unsigned(jobs))) {
-      running.push_back(start(bench, *list[next++]));
+      running.push_back(start(list[next]->kind == Mutant::Pipeline ? bench : ofIndex, *list[next]));
+      ++next;
       continue;
     }
     const std::string said = wait(running.front());
@@ -252,6 +318,6 @@ int main(int argc, char **argv) {
     llvm::outs().flush();
     running.pop_front();
   }
-  llvm::outs() << fmt::format("{} of {} as they should be\n", list.size() + 1 - failed, list.size() + 1);
+  llvm::outs() << fmt::format("{} of {} as they should be\n", list.size() + tried - failed, list.size() + tried);
   return failed ? 1 : 0;
 }

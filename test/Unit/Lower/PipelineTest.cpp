@@ -63,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedPipeline,
                                          "adaptive_speculative.yaml", "autoregressive.yaml", "canvas_refinement.yaml",
                                          "draft_model_speculative.yaml", "speculative_speculative.yaml",
                                          "token_tree_draft_model.yaml", "lookahead.yaml", "medusa.yaml",
-                                         "multi_token.yaml", "reference_speculative.yaml", "sampled.yaml",
-                                         "speculative_lookup.yaml", "token_tree_lookup.yaml",
+                                         "multi_token.yaml", "prefix_cache.yaml", "reference_speculative.yaml",
+                                         "sampled.yaml", "speculative_lookup.yaml", "token_tree_lookup.yaml",
                                          "typical_acceptance.yaml"));
 
 TEST(LowerPipeline, Declarations) {
