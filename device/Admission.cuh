@@ -122,28 +122,47 @@ __device__ int pagesToCome(Control &c, Pool &pool, const Request &r, int slot, i
   return 0;
 }
 
+/// Whether that may be: a look at two tokens, since most requests differ there. One thread.
+template <class Control, class Pool, class Request>
+__device__ bool mayCome(Control &c, const Pool &pool, const Request &r, int slot) {
+  if constexpr (Pool::indexed) {
+    const auto &other = c.seated(slot);
+    const int *const mine = c.params().tokens + r.tokenBegin, *const its = c.params().tokens + other.tokenBegin;
+    const int end = (pool.foundPages + 1) * Pool::pageTokens;
+    return !pool.ownOnly[slot] && end <= min(r.numTokens - 1, other.promptLen) && mine[0] == its[0] &&
+           mine[end - 1] == its[end - 1];
+  }
+  return false;
+}
+
 /// Looks for pages of the request that admission visits. Whether the request is to wait, because another one in a slot
 /// feeds what it could find afterwards: it waits for one such request, once. Warp 0.
 template <class Control, class Request> __device__ __noinline__ bool findOrWait(Control &c, Request &r, int seat) {
   const abi::LaunchParams &p = c.params();
   c.pools.each([&](auto &pool) { findPages(pool, p, r, seat); });
   __syncwarp();
-  if (r.promptLines || r.feeder != 0)
+  if (r.promptLines || p.kvInPlace > 0 || r.feeder != 0)
     return false;
   __syncwarp(); // all lanes have read it
   int feeder = -1, of = 0;
 #pragma unroll 1
-  for (int s = 0; feeder < 0 && s < Control::Config::slots; ++s) {
-    if (c.request[s] < 0 || c.seated(s).cache != r.cache || !Control::holdsSlot(c.seated(s).state))
-      continue;
-    int same = -1;
-    c.pools.each([&](auto &pool) {
-      const int pages = pagesToCome(c, pool, r, s, same);
-      feeder = pages > 0 ? c.seated(s).number : feeder;
-      if (laneId() == 0)
-        r.awaited[pool.model] = pages;
-    });
-    of = s;
+  for (int base = 0; feeder < 0 && base < Control::Config::slots; base += 32) {
+    const int s = base + laneId();
+    bool may = false;
+    if (s < Control::Config::slots && c.request[s] >= 0 && c.seated(s).cache == r.cache &&
+        Control::holdsSlot(c.seated(s).state))
+      c.pools.each([&](auto &pool) { may = may || mayCome(c, pool, r, s); });
+#pragma unroll 1
+    for (u32 left = __ballot_sync(~0u, may); feeder < 0 && left; left &= left - 1) {
+      of = base + __ffs(left) - 1;
+      int same = -1;
+      c.pools.each([&](auto &pool) {
+        const int pages = pagesToCome(c, pool, r, of, same);
+        feeder = pages > 0 ? c.seated(of).number : feeder;
+        if (laneId() == 0)
+          r.awaited[pool.model] = pages;
+      });
+    }
   }
   __syncwarp();
   if (laneId() == 0) {

@@ -66,7 +66,7 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
   /// The hashes of `count` pages, at most 32, whose tokens begin at `tokens`: lane i has that of the first i + 1.
   __device__ static u64 hashesOf(const int *tokens, int count, u64 before) {
     u64 mine = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (int page = 0; page < count; ++page) {
       u64 sum = 0;
       for (int i = laneId(); i < pageTokens; i += 32)
@@ -101,11 +101,11 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
       equal = equal && has[k] == tokens[k];
     return __all_sync(~0u, equal);
   }
-  /// Looks for `count` pages, 1 to 32, whose tokens begin at `tokens`, each behind the one before. A hash is of 64
-  /// bits: that two pages have the same one happens in tests only. The first page is found all the same; another one
-  /// that such a page hides is to be looked for as the first.
-  __device__ static Found find(const int *tokens, int count, const PagesBefore &before) {
-    Found found = {0, true, -1, 0, 0, hashesOf(tokens, count, before.hash)};
+  /// Looks for `count` pages, 1 to 32, whose tokens begin at `tokens`, each behind the one before; `hash`: as
+  /// hashesOf() gives them. A hash is of 64 bits: that two pages have the same one happens in tests only. The first
+  /// page is found all the same; another one that such a page hides is to be looked for as the first.
+  __device__ static Found find(const int *tokens, int count, const PagesBefore &before, u64 hash) {
+    Found found = {0, true, -1, 0, 0, hash};
     int page = laneId() < count ? headOf(found.hash) : 0;
     long long parent = 0;
 #pragma unroll 1
@@ -145,14 +145,16 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
   /// Finds the leading pages of a request, but leaves one token to be fed: its row gives the next one. Their numbers
   /// stand in `table` then, which no request has.
   template <class Request> __device__ void findPages(const abi::LaunchParams &p, const Request &r, int *table) {
-    const int most = r.promptLines ? 0 : max(0, r.numTokens - 1) / pageTokens; // rows that the host wants are fed
+    // Rows that the host wants are fed. For measurements, what is in place is not what the index would have.
+    const int most = r.promptLines || p.kvInPlace > 0 ? 0 : max(0, r.numTokens - 1) / pageTokens;
     const int *const tokens = p.tokens + r.tokenBegin;
     PagesBefore before = rootOf(r.cache);
     int number = 0, notHeld = 0;
 #pragma unroll 1
     for (bool goesOn = true; goesOn && number < most;) {
       const int asked = min(32, most - number);
-      const Found found = find(tokens + number * pageTokens, asked, before);
+      const int *const next = tokens + number * pageTokens;
+      const Found found = find(next, asked, before, hashesOf(next, asked, before.hash));
       const bool mine = laneId() < found.count;
       if (mine)
         table[number + laneId()] = found.page;
@@ -217,13 +219,13 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
         before = {last.hash, last.serial};
       }
       // Behind a page that is new stands none.
-      if (find(tokens + first * pageTokens, 1, before).count > 0) { // another request fed the same
+      const u64 hash = hashesOf(tokens + first * pageTokens, count, before.hash);
+      if (find(tokens + first * pageTokens, 1, before, hash).count > 0) { // another request fed the same
         if (laneId() == 0)
           ownOnly[slot] = 1;
         __syncwarp();
         return;
       }
-      const u64 hash = hashesOf(tokens + first * pageTokens, count, before.hash);
       const int page = laneId() < count ? table[first + laneId()] : -1;
       if (page >= 0) {
         abi::IndexedPage &entry = entries()[page];
@@ -232,7 +234,7 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
         entry.hash = hash;
         entry.next = atomicExch(&headOf(hash), page + 1);
       }
-#pragma unroll 4
+#pragma unroll 8
       for (int i = 0; i < count; ++i) {
         int *const has = tokensOf(__shfl_sync(~0u, page, i));
         for (int k = laneId(); k < pageTokens; k += 32)

@@ -25,6 +25,8 @@ template <class Activation, class Pool> __device__ void takeKv(Activation &t, Po
     pool.freePages -= pages;
     auto &kv = pool.kvOf(t.r);
     kv.len = kv.end = pool.known[seat] = count;
+    if constexpr (Pool::indexed)
+      pool.ownOnly[seat] = 1; // nobody is to find what is there
   }
   __syncwarp();
 }
