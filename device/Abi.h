@@ -63,14 +63,19 @@ template <> struct RequestOf<1> : RequestHeader {
 
 /// The same of an index, where some pool has one. It follows RequestOf.
 template <int Models> struct IndexedRequest {
-  long long cache; ///< Request::cache: it finds pages of the same one only
-  int feeder;      ///< 1 + the number of the request that it waits for; 0: of none yet; -1: it did so
-  int feederSlot;  ///< of that one
-  int foundFirst;  ///< positions of the first pool that it took with its first slot
-  int unused;
-  int found[Models];   ///< positions: as it was last looked at, or in a slot those that it took with it
-  int awaited[Models]; ///< pages that it has in common with its feeder
+  long long cache;   ///< Request::cache: it finds pages of the same one only
+  int feeder;        ///< 1 + the number of the request that it waits for; 0: of none yet; -1: it has looked for one
+  int feederSlot;    ///< of that one
+  int feederPool;    ///< in which they have more in common than was found
+  int awaited;       ///< pages that they have in common there
+  int foundFirst;    ///< positions of the first pool that it took with its first slot
+  int found[Models]; ///< positions: as it was last looked at, or in a slot those that it took with it
 };
+constexpr long long indexedRequestBytes(long long models) {
+  return ((long long)sizeof(IndexedRequest<1>) + 4 * (models - 1) + 7) / 8 * 8;
+}
+static_assert(indexedRequestBytes(2) == sizeof(IndexedRequest<2>) &&
+              indexedRequestBytes(3) == sizeof(IndexedRequest<3>));
 
 /// A sequence that a request brings: words of LaunchParams::inputs.
 struct InputRange {

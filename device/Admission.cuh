@@ -61,7 +61,7 @@ template <int Keys> struct PlaceInOrder {
 /// Requests that a stage without slot looks at in a tick, if it says no other number.
 constexpr int kLookedAt = 32;
 
-/// Whether pages number 0 to `pages` of a slot do not all stand in the index, and still enter. One thread.
+/// Whether the pages of a slot still enter the index, and it does not have so many of them yet. One thread.
 template <class Pool> __device__ __forceinline__ bool stillEnter(const Pool &pool, int slot, int pages) {
   if constexpr (Pool::indexed)
     return !pool.ownOnly[slot] && pool.sealed[slot] < pages;
@@ -70,12 +70,12 @@ template <class Pool> __device__ __forceinline__ bool stillEnter(const Pool &poo
 /// Whether the pages that a request waits for still come: its feeder has its slot, and has not fed all of them. One
 /// thread.
 template <class Control, class Request> __device__ bool stillFed(Control &c, const Request &r) {
-  if (r.feeder <= 0 || c.request[r.feederSlot] < 0)
+  const int slot = r.feederSlot;
+  if (r.feeder <= 0 || c.request[slot] < 0)
     return false;
-  const auto &feeder = c.seated(r.feederSlot);
   bool comes = false;
-  c.pools.each([&](auto &pool) { comes = comes || stillEnter(pool, r.feederSlot, r.awaited[pool.model]); });
-  return comes && feeder.number == r.feeder - 1 && Control::holdsSlot(feeder.state);
+  c.pools.each([&](auto &pool) { comes = comes || (pool.model == r.feederPool && stillEnter(pool, slot, r.awaited)); });
+  return comes && c.seated(slot).number == r.feeder - 1 && Control::holdsSlot(c.seated(slot).state);
 }
 
 /// How many of the first `most` tokens at two places are the same. The warp.
@@ -141,12 +141,11 @@ template <class Control, class Request> __device__ __noinline__ bool findOrWait(
   const abi::LaunchParams &p = c.params();
   c.pools.each([&](auto &pool) { findPages(pool, p, r, seat); });
   __syncwarp();
-  if (r.promptLines || p.kvInPlace > 0 || r.feeder != 0)
-    return false;
+  const bool looks = !r.promptLines && p.kvInPlace == 0 && r.feeder == 0;
   __syncwarp(); // all lanes have read it
-  int feeder = -1, of = 0;
+  int feeder = -1, of = 0, inPool = 0, awaited = 0;
 #pragma unroll 1
-  for (int base = 0; feeder < 0 && base < Control::Config::slots; base += 32) {
+  for (int base = 0; looks && feeder < 0 && base < Control::Config::slots; base += 32) {
     const int s = base + laneId();
     bool may = false;
     if (s < Control::Config::slots && c.request[s] >= 0 && c.seated(s).cache == r.cache &&
@@ -157,10 +156,11 @@ template <class Control, class Request> __device__ __noinline__ bool findOrWait(
       of = base + __ffs(left) - 1;
       int same = -1;
       c.pools.each([&](auto &pool) {
-        const int pages = pagesToCome(c, pool, r, of, same);
-        feeder = pages > 0 ? c.seated(of).number : feeder;
-        if (laneId() == 0)
-          r.awaited[pool.model] = pages;
+        if (const int pages = feeder < 0 ? pagesToCome(c, pool, r, of, same) : 0) {
+          feeder = c.seated(of).number;
+          inPool = pool.model;
+          awaited = pages;
+        }
       });
     }
   }
@@ -168,6 +168,8 @@ template <class Control, class Request> __device__ __noinline__ bool findOrWait(
   if (laneId() == 0) {
     r.feeder = feeder < 0 ? -1 : 1 + feeder;
     r.feederSlot = of;
+    r.feederPool = inPool;
+    r.awaited = awaited;
   }
   __syncwarp();
   return feeder >= 0;

@@ -96,7 +96,7 @@ struct ControlState
   static constexpr bool wide = pieces && mayRunWide<Config>();   ///< a piece may be wide
   static constexpr bool bounds = rowsBeside<Config>() < Config::rowsPerPass; ///< calls with `chunk`
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels, indexed);
 
   Pools pools;
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;

@@ -644,7 +644,8 @@ template <class Control, class Pool> __device__ void checkPool(Control &c, Pool 
       if (!right || cached != pool.cached)
         brokenPool(Pool::model, right ? "a count of cached pages is wrong" : "a count of holders is wrong");
     } else {
-      ofTables([&](int) { ++held; });
+      for (int s = 0; s < Config::slots; ++s)
+        held += c.request[s] >= 0 ? pool.holds(s) : 0;
     }
     if (held + pool.available() != Pool::pages)
       brokenPool(Pool::model, "held, cached and free ones are not all");

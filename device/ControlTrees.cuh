@@ -215,13 +215,17 @@ __device__ void moveRows(Activation &t, Pool &pool, int count, const View &path,
   bool broken = false, moved = false;
 #pragma unroll 1
   for (int base = 0; base < count; base += 32) {
-    const int j = base + laneId(), place = first + j, some = min(32, count - base);
-    const bool mine = j < count;
-    const int row = mine ? path[j] : 0;
+    const int row = base + laneId() < count ? path[base + laneId()] : 0;
     if (const u32 bad = __ballot_sync(~0u, row < 0 || row >= rows)) {
       t.raiseRange(line, __shfl_sync(~0u, row, __ffs(bad) - 1), rows);
       return;
     }
+  }
+#pragma unroll 1
+  for (int base = 0; base < count; base += 32) {
+    const int j = base + laneId(), place = first + j, some = min(32, count - base);
+    const bool mine = j < count;
+    const int row = mine ? path[j] : 0;
     const int from = first + row, above = __shfl_up_sync(~0u, row, 1);
     if constexpr (Pool::indexed) {
       const int sealed = pool.sealedOf(slot) * Pool::pageTokens;

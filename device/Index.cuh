@@ -49,11 +49,6 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
   __device__ __forceinline__ static int &headOf(u64 hash) { return heads()[int(hash >> 32) & (buckets - 1)]; }
   /// The tokens of a page of the index.
   __device__ __forceinline__ static int *tokensOf(int page) { return heads() + buckets + (long long)page * pageTokens; }
-  /// Calls fn(entry of `page`) where there is such a page; pages are counted from 1 here.
-  template <class Fn> __device__ __forceinline__ static void ofPage(int page, Fn fn) {
-    if (page > 0)
-      fn(entries()[page - 1]);
-  }
 
   /// Before the first tick. The host has written zeros. One thread.
   __device__ void startIndex() {

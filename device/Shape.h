@@ -311,8 +311,8 @@ MEGALITH_SHAPE int registersOfThread() { return 65536 / ((kCtaThreads + 127) / 1
 MEGALITH_SHAPE int tokensAtHand(long long slots) { return slots <= 64 ? 9 : 1; }
 MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
 /// Descriptors of seated requests stand in shared memory when they take no more than this. A request has more words of
-/// each further model.
-MEGALITH_SHAPE int seatBytes(int models) { return 1536 + 128 * (models - 1); }
+/// each further model, and of an index (`indexed`: some pool has one).
+MEGALITH_SHAPE int seatBytes(int models, bool indexed) { return 1536 + (indexed ? 512 : 0) + 128 * (models - 1); }
 
 } // namespace megalith::shape
 

@@ -27,7 +27,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     requestBytes += (count + 1) / 2 * 2 * sizeof(int);
   if (llvm::any_of(all, [](const Operation *op) { return op->get<attr::index_pages>(); })) {
     indexBegin = requestBytes;
-    requestBytes += sizeof(abi::IndexedRequest<1>) + (count - 1) * 2 * sizeof(int);
+    requestBytes += abi::indexedRequestBytes(static_cast<int64_t>(count));
   }
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = ir::declaredType(*op);

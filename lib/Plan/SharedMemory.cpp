@@ -109,7 +109,7 @@ int64_t controlRoom(const ir::Module &module) {
       (count([&](llvm::StringRef name) { return firstReducer(module, name); }) > 0) *
           bytesOf<device::PlainCalls>(slots);
   const int64_t pieces = module.param("rows_per_pass") > kMaxRows ? bytesOf<device::PassPieces>(slots) : 0;
-  return roundUp(numbers + seatBytes(models) + tables + pieces, 16);
+  return roundUp(numbers + seatBytes(models, indexed > 0) + tables + pieces, 16);
 }
 
 int64_t drawsBytes(const Plan &plan) {

@@ -127,8 +127,13 @@ struct Running {
   bool touched = false; ///< it is among Machine::touched
   std::map<std::string, double> gauges;
 
-  int64_t feeder = -1; ///< the number of the request that it waits for, to find what that one feeds; -2: it did so
-  std::vector<int64_t> awaited; ///< by pool: pages that it has in common with that one
+  /// The request that it waits for, to find what that one feeds.
+  struct Feeder {
+    int64_t number = -1; ///< -1: none yet; -2: it has looked for one
+    int32_t slot = 0;    ///< of that one
+    size_t pool = 0;     ///< in which they have more in common than was found
+    int64_t pages = 0;   ///< that they have in common there
+  } feeder;
 
   // Of a live run.
   size_t told = 0;         ///< generated tokens that the host knows of

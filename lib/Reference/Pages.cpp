@@ -58,32 +58,29 @@ static int64_t pagesInCommon(const Running &a, const Running &b, const PoolInfo 
 
 /// Whether the pages that the request waits for still come: its feeder has its slot, and has not fed all of them.
 bool Machine::stillFeeds(const Running &r) const {
-  for (const Running *feeder : slots)
-    if (feeder && feeder->number == r.feeder && program.states[feeder->state].slot)
-      for (size_t i = 0; i < program.pools.size(); ++i)
-        if (!feeder->kv[i].ownOnly && feeder->kv[i].sealed < r.awaited[i])
-          return true;
-  return false;
+  if (r.feeder.number < 0)
+    return false;
+  const Running *feeder = slots[r.feeder.slot];
+  if (!feeder || feeder->number != r.feeder.number || !program.states[feeder->state].slot)
+    return false;
+  const KvShare &kv = feeder->kv[r.feeder.pool];
+  return !kv.ownOnly && kv.sealed < r.feeder.pages;
 }
 
 /// Whether another request in a slot is feeding what this one could find afterwards. Then it waits for that one, and is
-/// not visited meanwhile. It does so once. `found`: by pool.
+/// not visited meanwhile. It looks for one once. `found`: by pool.
 bool Machine::waitsForFeeder(Running &r, const std::vector<std::vector<int32_t>> &found) const {
-  if (r.keepPrompt || r.feeder != -1)
-    return false;
-  r.feeder = -2;
+  const bool looks = !r.keepPrompt && r.feeder.number == -1;
+  r.feeder.number = -2;
   for (const Running *other : slots) {
-    if (!other || other->input->cache != r.input->cache || !program.states[other->state].slot)
+    if (!looks || !other || other->input->cache != r.input->cache || !program.states[other->state].slot)
       continue;
-    r.awaited.assign(program.pools.size(), 0);
     for (size_t i = 0; i < program.pools.size(); ++i)
       if (program.pools[i].index && !other->kv[i].ownOnly)
         if (const int64_t pages = pagesInCommon(r, *other, program.pools[i]); pages > std::ssize(found[i])) {
-          r.awaited[i] = pages;
-          r.feeder = other->number;
+          r.feeder = {other->number, other->slot, i, pages};
+          return true;
         }
-    if (r.feeder >= 0)
-      return true;
   }
   return false;
 }

@@ -292,7 +292,7 @@ void Machine::admit(const PartInfo &part) {
   for (auto next = queue.begin(); next != queue.end() && looked < part.limit; ++looked) {
     const Rank rank = *next;
     Running *r = &requests.at(rank.back());
-    if (r->feeder >= 0 && stillFeeds(*r)) {
+    if (stillFeeds(*r)) {
       --looked; // it is not visited
       next = queue.upper_bound(rank);
       continue;

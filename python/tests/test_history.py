@@ -20,7 +20,7 @@ class Server:
         self.history = History(self.metrics, STATES, clock=lambda: self.now)
         self.stats = {
             "slots": [{"request": None, "state": "", "generated": 0} for _ in range(slots)],
-            "pools": [{"model": "target", "pages": 10, "used": 0}],
+            "pools": [{"model": "target", "pages": 10, "used": 0, "cached": None}],
             "metrics": {},
             "increments": {},
             **dict.fromkeys(("generated_tokens", "prompt_tokens", "passes", "ticks"), 0),

@@ -196,11 +196,13 @@ COLUMNS = (
     "first_token",
     "next_token",
     "pools",
+    "cached",
     "states",
     "slots",
 )
-"""Of a sample. Counts are those of its seconds. `first_token` and `next_token` are percentiles, `pools` used pages, `states`
-how many slots are in each state, and `slots` for each its state and the tokens that its request got."""
+"""Of a sample. Counts are those of its seconds. `first_token` and `next_token` are percentiles, `pools` used pages, `cached`
+those that only the index of a pool has (null: it has none), `states` how many slots are in each state, and `slots` for each
+its state and the tokens that its request got."""
 
 _COUNTS = ("generated_tokens", "prompt_tokens", "passes", "ticks")
 
@@ -279,6 +281,7 @@ class History:
                 _rounded(self.metrics.first_token.recent.percentiles(TRAIL)),
                 _rounded(self.metrics.next_token.recent.percentiles(TRAIL)),
                 [pool["used"] for pool in stats["pools"]],
+                [pool["cached"] for pool in stats["pools"]],
                 states,
                 slots if len(slots) <= STRIPS else None,
             ]

@@ -11,7 +11,8 @@ namespace {
 namespace abi = megalith::abi;
 
 // 16 requests without fields stand in shared memory: else each tick of theirs takes 10 us longer on an H100.
-static_assert(16 * sizeof(abi::RequestOf<1>) <= megalith::shape::seatBytes(1));
+static_assert(16 * sizeof(abi::RequestOf<1>) <= megalith::shape::seatBytes(1, false));
+static_assert(16 * (sizeof(abi::RequestOf<1>) + sizeof(abi::IndexedRequest<1>)) <= megalith::shape::seatBytes(1, true));
 
 using megalith::Request;
 

@@ -10,7 +10,9 @@ function makeCharts(now) {
   new Chart("panel-requests", [{ name: "running", read: (sample) => sample.running }, { name: "waiting", read: (sample) => sample.waiting }], { say: whole, least: 2 });
   new Chart("panel-first", percentiles("first_token"), { log: true, say: short, tell: span, keys: inOneUnit });
   new Chart("panel-next", percentiles("next_token"), { log: true, say: short, tell: span, keys: inOneUnit });
-  new Chart("panel-kv", now.pools.map((pool, index) => ({ name: pool.model, read: (sample) => sample.pools[index] / Math.max(1, pool.pages) })), { say: percent, most: () => 1 });
+  const ofPool = (name, member) => (pool, index) => ({ name: name(pool.model), read: (sample) => sample[member][index] / Math.max(1, pool.pages) });
+  const used = now.pools.map(ofPool((model) => model, "pools")), cached = now.pools.map(ofPool((model) => `${model}, cached`, "cached")).filter((_, index) => now.pools[index].cached !== null);
+  new Chart("panel-kv", [...used, ...cached], { say: percent, most: () => 1 });
   const states = now.states.map((state, index) => ({ ...state, index })).filter((state) => state.slot);
   new Chart("panel-states", states.map((state) => ({ name: state.name, colour: isState(state.name).colour, read: (sample) => sample.states[state.index] })), {
     say: whole, stacked: true, most: () => Math.max(1, now.slots.length), hasNoKeys: true,
@@ -120,7 +122,7 @@ function showFigures(now) {
   const passes = rise((each) => each.passes);
   put(at("per-pass"), passes > 0 ? (rise((each) => each.generated_tokens) / passes).toFixed(2) : "–");
   const fullest = now.pools.reduce((most, pool) => (pool.used * most.pages > most.used * pool.pages ? pool : most), now.pools[0]);
-  if (fullest) at("kv").replaceChildren(`${whole(fullest.used)} `, make("small", "", `of ${whole(fullest.pages)}`));
+  if (fullest) at("kv").replaceChildren(`${whole(fullest.used)} `, make("small", "", `of ${whole(fullest.pages)}${fullest.cached !== null ? `, ${whole(fullest.cached)} cached` : ""}`));
   const busy = now.slots.filter((slot) => slot.request !== null).length;
   at("busy").replaceChildren(`${whole(busy)} `, make("small", "", `of ${whole(now.slots.length)} busy`));
 }
