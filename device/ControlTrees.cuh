@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
 

@@ -10,6 +10,8 @@
 #pragma once
 
 #include "megalith/Pool.cuh"
+#include "megalith/Sync.cuh"
+#include "megalith/Values.cuh"
 
 namespace megalith::device {
 

@@ -427,19 +427,19 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Weights: a table of two entries of 32 bytes, and two pieces of 16 bytes.
   const int weights = 2 * 32 + 2 * 16;
-  // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
+  // Up: requests 224, tokens 32, eos 8, slots 16, free list 16, rope table 176.
   // Down: requests, tokens, stop 16, metrics 16, stats 56, times 6 * 16; then trace 4096 and logits 2 * 4 * 5 * 4, too.
-  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 56 + 96;
+  const int up = 224 + 32 + 8 + 16 + 16 + 176, down = 224 + 32 + 16 + 16 + 56 + 96;
   // `load` ends with the first launch: the facts of both units, a batch of weights, the table of those that stay in the
   // checkpoint's order, and all that run 1 starts from.
   EXPECT_TRUE(contains(
       output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
-              "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 5, \"copies\": 11, \"bytes\": " +
+              "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 5, \"copies\": 10, \"bytes\": " +
                   std::to_string(2 * 92 + weights + 16 + up) + ", \"memsets\": 13}"))
       << output;
   EXPECT_TRUE(contains(
       output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
-              "\"cooperative_count\": 2, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 21, \"bytes\": " +
+              "\"cooperative_count\": 2, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 20, \"bytes\": " +
                   std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 10}"))
       << output;
   EXPECT_TRUE(contains(output, "fake: 0 held")) << output;

@@ -441,7 +441,7 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   for (int i = 0; i < 40; ++i)
     p.logits[i] = float(i);
   p.metrics[1] = 6;
-  *p.stats = {5, 4, 3, 7, 2, 0, 0};
+  *p.stats = {5, 4, 3, 8, 2, 0, 0};
   const unsigned words[] = {abi::kTraceTick, 8, 1, 0, 0, 0, 8, 0};
   std::memcpy(p.trace, words, sizeof words);
   *p.stop = {1, 2, 1, 9};
