@@ -185,20 +185,6 @@ template <class Pool, class Request> __device__ __forceinline__ bool canReserve(
     return pool.pagesToReserve(r) <= pool.unreserved;
 }
 
-/// The lowest free slot; there is one. The warp.
-template <class Control> __device__ int freeSeat(Control &c) {
-  int first = 0;
-#pragma unroll 1
-  for (int base = 0; base < Control::Config::slots; base += 32) {
-    const int s = base + laneId();
-    if (const u32 open = __ballot_sync(~0u, s < Control::Config::slots && c.request[s] < 0)) {
-      first = base + __ffs(open) - 1;
-      break;
-    }
-  }
-  return first;
-}
-
 /// Runs `stage` for requests in `state`, in their order: `limit` at most. Goes on while a slot is free and the next
 /// request finds the pages to reserve. Warp 0.
 template <class Order, class Control, class Stage>

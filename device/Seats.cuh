@@ -61,52 +61,58 @@ template <class Pool, class Request> __device__ __forceinline__ void reserve(Poo
     pool.unreserved -= needs;
 }
 
+/// The lowest free slot; there is one. The warp.
+template <class Control> __device__ int freeSeat(Control &c) {
+  int first = 0;
+#pragma unroll 1
+  for (int base = 0; base < Control::Config::slots; base += 32) {
+    const int s = base + laneId();
+    if (const u32 open = __ballot_sync(~0u, s < Control::Config::slots && c.request[s] < 0)) {
+      first = base + __ffs(open) - 1;
+      break;
+    }
+  }
+  __syncwarp(); // all lanes have read who sits there
+  return first;
+}
+
 /// Seats an admitted request in the lowest free slot.
 template <class Activation> __device__ void takeSlot(Activation &t) {
   using Control = typename Activation::Control;
-  using Config = typename Activation::Config;
   const abi::LaunchParams &p = t.p;
   auto &c = t.c;
   auto &r = t.r;
-  for (int base = 0; base < Config::slots; base += 32) {
-    const int s = base + laneId();
-    const u32 open = __ballot_sync(~0u, s < Config::slots && c.request[s] < 0);
-    if (!open)
-      continue;
-    __syncwarp();
-    const int seat = base + __ffs(open) - 1;
-    if (laneId() == 0) {
-      c.request[seat] = p.slots[seat].request = t.number;
-      c.gaugesSet[seat] = 0;
-      c.pools.each([&](auto &pool) {
-        pool.open(seat);
-        pool.known[seat] = pool.fedFrom[seat] = 0;
-        if constexpr (requires { pool.runRows; })
-          pool.runRows[seat] = 0;
-        reserve(pool, r, seat);
-      });
-      r.slot = seat;
-      --c.freeSlots;
-      --c.unseated;
-      if (p.times && p.times[r.timeBegin].tokens == 0)
-        c.noteTime(p.times[r.timeBegin], 1);
-      c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
-      for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
-        c.eos[seat][e] = p.eos[r.eosBegin + e];
-    }
-    __syncwarp();
-    if constexpr (Control::indexed) {
-      c.pools.each([&](auto &pool) { takeFound(t, pool, seat); });
-      if (laneId() == 0 && r.passes == 0) // its first slot
-        r.foundFirst = r.kv[0].len;
-      __syncwarp();
-    }
-    if (p.kvInPlace > 0)
-      c.pools.each([&](auto &pool) { takeKv(t, pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
-    if (Control::seatsAreShared)
-      Control::copy(r, c.seated(seat));
-    return;
+  const int seat = freeSeat(c);
+  if (laneId() == 0) {
+    c.request[seat] = p.slots[seat].request = t.number;
+    c.gaugesSet[seat] = 0;
+    c.pools.each([&](auto &pool) {
+      pool.open(seat);
+      pool.known[seat] = pool.fedFrom[seat] = 0;
+      if constexpr (requires { pool.runRows; })
+        pool.runRows[seat] = 0;
+      reserve(pool, r, seat);
+    });
+    r.slot = seat;
+    --c.freeSlots;
+    --c.unseated;
+    if (p.times && p.times[r.timeBegin].tokens == 0)
+      c.noteTime(p.times[r.timeBegin], 1);
+    c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
+    for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
+      c.eos[seat][e] = p.eos[r.eosBegin + e];
   }
+  __syncwarp();
+  if constexpr (Control::indexed) {
+    c.pools.each([&](auto &pool) { takeFound(t, pool, seat); });
+    if (laneId() == 0 && r.passes == 0) // its first slot
+      r.foundFirst = r.kv[0].len;
+    __syncwarp();
+  }
+  if (p.kvInPlace > 0)
+    c.pools.each([&](auto &pool) { takeKv(t, pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
+  if (Control::seatsAreShared)
+    Control::copy(r, c.seated(seat));
 }
 
 } // namespace megalith::device
