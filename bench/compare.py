@@ -24,8 +24,8 @@ def arguments():
     parser.add_argument("--megalith", metavar="PROGRAM",
                         help="default: the one in build/tools, else in the PATH")
     parser.add_argument("--no-megalith", action="store_true", help="the peers alone")
-    parser.add_argument("--pipeline", default=ROOT / "pipelines/autoregressive.yaml",
-                        help="of megalith (default pipelines/autoregressive.yaml)")
+    parser.add_argument("--pipeline", default=ROOT / "pipelines/sampled.yaml",
+                        help="of megalith (default pipelines/sampled.yaml)")
     parser.add_argument("--megalith-options", default="", metavar="'--x=1 ...'",
                         help="more options for `megalith bench`")
     parser.add_argument("--out", default="bench-results", metavar="DIR",

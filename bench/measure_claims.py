@@ -74,7 +74,7 @@ class Measuring:
         for gauge in ("block_size.ema", "kv.target.pressure"):
             if f"- trace: {gauge}\n" not in text:
                 text = text.replace(known, known + f"      - trace: {gauge}\n")
-        pipeline.write_text(text)
+        pipeline.write_text(text.replace(", index: auto", ""))  # each request has its own pages
         requests = self.out / "blocks.requests.jsonl"
         lengths = self.pick((192, 96, 240, 144, 64, 224, 128, 176, 80, 160, 208, 112), (48, 24, 60, 36, 16, 56, 32, 44, 20, 40))
         requests.write_text("".join(json.dumps(

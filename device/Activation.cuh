@@ -73,6 +73,11 @@ template <class ControlType> struct ActivationOf : Binders {
     return {reinterpret_cast<const WordOf<T> *>(p.inputs + range.begin), range.length};
   }
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
+  /// Of the last row alone.
+  __device__ Results lastResult() const {
+    const int rows = c.taken[slot];
+    return {c.pass->rows + c.rowBegin[slot] + rows - 1, min(rows, 1)};
+  }
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {
     const bool plain = c.plain[slot] != 0;

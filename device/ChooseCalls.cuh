@@ -7,14 +7,14 @@ namespace megalith::device {
 
 // A pass is of one model. `Pool` is that one's.
 
-/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one whose call is
-/// indivisible (what decodes comes before prefill), then the one of higher priority, then the one with fewer passes of
-/// the model so far, then the one that arrived first.
+/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one whose call
+/// feeds no prompt, then the one of higher priority, then the one with fewer passes of the model so far, then the one
+/// that arrived first.
 template <class Control> __device__ bool goesFirst(Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
-  if ((c.callChunk[a] > 0) != (c.callChunk[b] > 0))
-    return c.callChunk[b] > 0;
+  if (c.isOfPrompt(a) != c.isOfPrompt(b))
+    return c.isOfPrompt(b);
   if (c.priority[a] != c.priority[b])
     return c.priority[a] > c.priority[b];
   if (c.passes[a] != c.passes[b])
@@ -76,21 +76,25 @@ template <class Control, class Pool> __device__ abi::FaultNumbers numbersOfBadCa
 }
 
 /// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
-/// call finds no page, the calls after it can have its rows. `chunkLeft`: rows of those with `chunk`, where
-/// Control::bounds. Returns the number of calls served. One thread.
+/// call finds no page, the calls after it can have its rows. `chunkLeft`: rows of those that feed prompts,
+/// where Control::bounds. Returns the number of calls served. One thread.
 template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting, int chunkLeft) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, readLeft = kMaxRows, available = pool.available(), served = 0;
   int unreserved = Pool::reserves ? pool.unreserved : 0; // never written where nothing is reserved
   bool blocked = false;                                  // a call waits for pages
+  const int allChunks = chunkLeft;
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
-    const bool read = Control::pieces && c.isRead(pool, s);
+    const bool read = Control::pieces && c.isRead(pool, s), lastRow = Control::pieces && (c.callFlags[s] & kLastRow);
     const bool divisible = c.callChunk[s] > 0;
-    int most = read ? min(left, readLeft) : left;
+    int most = !read ? left : !lastRow ? min(left, readLeft) : readLeft > 0 ? left : 0;
+    const bool ofPrompt = c.isOfPrompt(s);
     if (Control::bounds && divisible)
       most = min(most, chunkLeft);
+    else if (Control::bounds && ofPrompt && wanted > chunkLeft && chunkLeft < allChunks)
+      most = 0; // one that has more than these may is the only one
     const int takes = divisible ? min(wanted, most) : wanted;
     if (wanted > 0 && (takes < 1 || takes > most))
       continue;
@@ -120,8 +124,8 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
     c.pageTop[s] = pool.freePages - (pool.available() - available); // dropped pages come on top, see chooseCalls
     available -= needs;
     left -= takes;
-    readLeft -= read ? takes : 0;
-    chunkLeft -= divisible ? takes : 0;
+    readLeft -= Control::pieces ? c.readRows(pool, s, takes) : 0;
+    chunkLeft = max(0, chunkLeft - (ofPrompt ? takes : 0));
     ++served;
   }
   if (Pool::reserves)
@@ -136,10 +140,19 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
   return served;
 }
 
-/// Flags of a piece of rows that are not read: until the last piece the model stays the same, and no logits are wanted.
+/// Flags of a piece of rows that are not read: until the last piece the model stays the same, and no stage wants
+/// logits.
 template <class Pool, class Control> __device__ __forceinline__ u32 flagsOfUnread(const Control &c) {
   constexpr u32 same = abi::kModels > 1 ? u32(Pool::model) << kPassModelShift | u32(Pool::model) << kPassNextShift : 0;
   return c.to == c.unread && c.readLeft == 0 ? c.flags : same | (c.flags & kFresh);
+}
+/// Whether the host wants logits of rows that no stage reads. One thread.
+template <class Control> __device__ bool wantsUnread(Control &c) {
+  bool wants = false;
+#pragma unroll 1
+  for (int s = 0; s < Control::Config::slots; ++s)
+    wants = wants || (c.taken[s] > 0 && (c.callFlags[s] & kOfPrompt) && c.unreadRows(s) > 0);
+  return wants;
 }
 
 /// Opens the next piece of a pass that runs in pieces. One thread.
@@ -154,48 +167,66 @@ template <class Control, class Pool> __device__ void openPiece(Control &c, Pool 
     c.readLeft = 0;
     return;
   }
-  openPass(pass, p, c.to - c.from, flagsOfUnread<Pool>(c), c.tick, first);
+  openPass(pass, p, c.to - c.from, flagsOfUnread<Pool>(c) | (wantsUnread(c) ? kRunsHead : 0), c.tick, first);
 }
 
-/// Opens the one wide piece of all rows that are not read, of which there are `runs` runs. One thread.
-template <class Control, class Pool> __device__ void openWidePiece(Control &c, Pool &, int runs) {
+/// Opens the one wide piece of all rows that are not read, and of `lastRows` that are: it has `runs` runs. One thread.
+template <class Control, class Pool> __device__ void openWidePiece(Control &c, Pool &, int runs, int lastRows) {
   const abi::LaunchParams &p = c.params();
   c.from = 0;
   c.to = c.unread;
-  openPass(passOf<typename Control::Config>(*c.pass), p, countOfRuns(c.unread, runs), flagsOfUnread<Pool>(c) | kWide,
-           c.tick, int(c.rowsDone));
+  openPass(passOf<typename Control::Config>(*c.pass), p, countOfRuns(c.unread + lastRows, runs),
+           flagsOfUnread<Pool>(c) | kWide, c.tick, int(c.rowsDone));
   const int rowWords = wordsOfTracedRow(c);
   u32 *const rows = p.trace && p.kvHash ? placeOfPiece(c, rowWords) : nullptr;
   c.pass->byRuns.hashes = rows ? rows + rowWords - 1 : nullptr;
   c.pass->byRuns.hashStride = rowWords;
 }
 
-/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of the
-/// calls that are read. Where a kernel has wide passes, the rows of the others are one wide piece, if they are many and
-/// all of them runs. Then `rowBegin` of a call is the number of its run. One thread.
+/// Deals the rows of a pass of more than kMaxRows to pieces, and opens the first one. `flags`: of the piece of rows
+/// that are read. Where a kernel has wide passes, the others are one wide piece, if they are many and all of them runs.
+///
+/// A call of which only the last row is read has that row in the last piece. When nobody else reads, the wide piece has
+/// the whole call, and the last piece begins with the last layer: weights are read twice for that one alone. One
+/// thread.
 template <class Control, class Pool> __device__ __noinline__ void cutPass(Control &c, Pool &pool, u32 flags) {
   c.unread = c.to = c.readLeft = 0;
-  int runs = 0;
+  int runs = 0, lastRows = 0;
   bool wide = Control::wide;
 #pragma unroll 1
   for (int s = 0; s < Control::Config::slots; ++s) {
     if (c.taken[s] < 0)
       continue;
-    const bool read = c.isRead(pool, s);
-    int &rows = read ? c.readLeft : c.unread;
-    c.firstUnread[s] = read ? -1 : rows;
-    c.rowBegin[s] = read ? rows : 0;
-    rows += c.taken[s];
-    if (Control::wide && !read && c.taken[s] > 0) {
-      c.rowBegin[s] = runs++;
+    const int read = c.readRows(pool, s, c.taken[s]), unread = c.taken[s] - read;
+    c.firstUnread[s] = unread > 0 ? c.unread : -1;
+    c.rowBegin[s] = c.readLeft - unread;
+    c.unread += unread;
+    c.readLeft += read;
+    if (unread == 0)
+      continue;
+    lastRows += read;
+    if constexpr (Control::wide) {
+      c.order[s] = runs++;
       wide = wide && c.isRun(pool, s);
     }
   }
   c.flags = flags;
-  if (wide && c.unread > kMaxRows && runs <= kMaxRows)
-    openWidePiece(c, pool, runs);
-  else
+  if (!wide || c.unread + lastRows <= kMaxRows || runs > kMaxRows) {
     openPiece(c, pool);
+    return;
+  }
+  // Where hashes go, rows of the wide piece are those of the trace.
+  const bool late =
+      Control::late && lastRows > 0 && lastRows == c.readLeft && lastRows <= kTileRows && !c.params().kvHash;
+  int before = 0; // last rows of the wide piece
+#pragma unroll 1
+  for (int s = 0; s < Control::Config::slots; ++s)
+    if (c.taken[s] >= 0 && c.firstUnread[s] >= 0) {
+      c.since[s] = c.firstUnread[s] + before;
+      before += late && (c.callFlags[s] & kLastRow);
+    }
+  c.flags |= late ? kLastLayer : 0;
+  openWidePiece(c, pool, runs, before);
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
@@ -265,9 +296,9 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     ++waiting;
     rows += wanted;
     if constexpr (Control::pieces)
-      readRows += c.isRead(pool, s) ? wanted : 0;
+      readRows += c.readRows(pool, s, wanted);
     if constexpr (Control::bounds)
-      chunkRows += c.callChunk[s] > 0 ? wanted : 0;
+      chunkRows += c.isOfPrompt(s) ? wanted : 0;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
     fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.reservationLeft(s));

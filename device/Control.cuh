@@ -27,6 +27,8 @@ template <class Request> __device__ __forceinline__ int passesOf(const Request &
 
 /// Of a call: the host wants the logits of its rows that are the prompt's. Beside RowFlag bits.
 constexpr u32 kOfPrompt = 1u << kRowFlagBits;
+/// The same: what is asked of it is asked of its last row alone.
+constexpr u32 kLastRow = 2u << kRowFlagBits;
 
 /// RequestHeader::served of a request that no call keeps from going on.
 constexpr int kStandsAtLoop = 2;
@@ -94,6 +96,7 @@ struct ControlState
   static constexpr bool continues = trees || hasRuns<Config>();  ///< the same
   static constexpr bool pieces = Config::rowsPerPass > kMaxRows; ///< a pass may run in pieces
   static constexpr bool wide = pieces && mayRunWide<Config>();   ///< a piece may be wide
+  static constexpr bool late = wide && mayBeginLate<Config>();   ///< and one behind it may begin with the last layer
   static constexpr bool bounds = rowsBeside<Config>() < Config::rowsPerPass; ///< calls with `chunk`
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels, indexed);
@@ -127,9 +130,13 @@ struct ControlState
       return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
              callModel[slot] == (Pool::model | (loop + 1) << 8);
   }
-  /// Whether the slot's request is at no call with `chunk`, as one that decodes.
+  /// Whether the slot's request is at no call that feeds its prompt, as one that decodes.
   __device__ __forceinline__ bool isBeside(int slot) {
-    return request[slot] >= 0 && (seated(slot).waitingSite < 0 || callChunk[slot] == 0);
+    return request[slot] >= 0 && (seated(slot).waitingSite < 0 || !isOfPrompt(slot));
+  }
+  /// Whether the slot's call feeds a prompt: it has `chunk`, or many rows of which only the last one is read.
+  __device__ __forceinline__ bool isOfPrompt(int slot) {
+    return callChunk[slot] > 0 || ((callFlags[slot] & kLastRow) && seated(slot).callCount > 1);
   }
   /// Whether the slot's call counts among those that are read: its rows' logits are wanted, or they are no chain.
   template <class Pool> __device__ __forceinline__ bool isRead(const Pool &pool, int slot) const {
@@ -138,11 +145,22 @@ struct ControlState
       read = read || pool.someFree[slot];
     return read;
   }
-  /// Whether the slot's rows ran in pieces that are not read. Such a call has no results.
-  __device__ __forceinline__ bool isUnread(int slot) const {
+  /// How many of the call's `rows` rows count among those that are read, in a pass of more than kMaxRows rows: these
+  /// are the last ones.
+  template <class Pool> __device__ __forceinline__ int readRows(const Pool &pool, int slot, int rows) const {
+    return callFlags[slot] & kLastRow ? min(rows, 1) : isRead(pool, slot) ? rows : 0;
+  }
+  /// Rows of the slot's call that ran in pieces that are not read.
+  __device__ __forceinline__ int unreadRows(int slot) const {
     if constexpr (pieces)
-      return this->unread > 0 && this->firstUnread[slot] >= 0;
-    return false;
+      if (this->unread > 0 && this->firstUnread[slot] >= 0)
+        return this->taken[slot] - (callFlags[slot] & kLastRow ? 1 : 0);
+    return 0;
+  }
+  /// Whether all of them did. Such a call has no results.
+  __device__ __forceinline__ bool isUnread(int slot) const {
+    const int rows = unreadRows(slot);
+    return rows > 0 && rows == this->taken[slot];
   }
   /// Whether a wide piece is open.
   __device__ __forceinline__ bool isWide() const {
@@ -154,7 +172,8 @@ struct ControlState
   /// compared them as far as there are any. Places of sealed pages are none of a run: they are not written.
   template <class Pool> __device__ __forceinline__ bool isRun(const Pool &pool, int slot) {
     const auto &r = seated(slot);
-    return !(callFlags[slot] & RowIsDraft) && firstPlace(pool, slot) >= pool.sealedOf(slot) * Pool::pageTokens &&
+    return !(callFlags[slot] & (RowIsDraft | kOfPrompt)) &&
+           firstPlace(pool, slot) >= pool.sealedOf(slot) * Pool::pageTokens &&
            firstPlace(pool, slot) + this->taken[slot] <= r.numTokens && r.tokenBegin + r.numTokens <= 0x7fffffff;
   }
   /// The place of the first row of the slot's call.

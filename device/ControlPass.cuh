@@ -125,6 +125,13 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
   return wanted;
 }
 
+/// The same of a row of which nothing is asked, though of others of its call something is.
+template <class Control> __device__ __forceinline__ void noReducedWords(Control &c, int number) {
+  using Memory = QueryMemory<typename Control::Config>;
+  if (c.params().trace)
+    c.params().reduced[number * Memory::reducedWords] = 0;
+}
+
 /// The same of a call that asks for best tokens only.
 template <class Control> __device__ bool plainRow(Control &c, int slot, int row, int served, int number) {
   using Memory = QueryMemory<typename Control::Config>;
@@ -185,9 +192,9 @@ template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(cons
     if (c.isWide())
       return {};
     if (c.unread > 0) {
-      const int begin = c.firstUnread[slot] - c.from;
-      return c.isUnread(slot) ? RowsOfPiece{max(0, -begin), max(0, min(count, c.to - c.firstUnread[slot])), begin}
-                              : RowsOfPiece{0, c.from == c.to ? count : 0, c.rowBegin[slot]};
+      const int unread = c.unreadRows(slot), begin = c.firstUnread[slot] - c.from;
+      return c.from < c.to ? RowsOfPiece{max(0, -begin), max(0, min(unread, c.to - c.firstUnread[slot])), begin}
+                           : RowsOfPiece{unread, count, c.rowBegin[slot]};
     }
   }
   return {0, count, c.rowBegin[slot]};
@@ -198,10 +205,12 @@ template <class Control> __device__ __forceinline__ RowsOfPiece rowsOfPiece(cons
 template <class Control, class Pool> __device__ void openRunOfCall(Control &c, Pool &pool, int slot) {
   const abi::LaunchParams &p = c.params();
   const auto &r = c.seated(slot);
-  const int count = c.taken[slot], first = c.firstPlace(pool, slot), last = first + count - 1;
+  const bool late = c.flags & kLastLayer;
+  const int count = late ? c.taken[slot] : c.unreadRows(slot), first = c.firstPlace(pool, slot),
+            last = first + count - 1;
   if (p.logits && !p.replay && (!Control::several || Pool::model == 0)) // notes that the line has no logits
     c.logitsLine(pool, slot, chainRow(slot, 0, last, 0), 0);
-  openRun(*c.pass, p, c.rowBegin[slot], {slot, c.firstUnread[slot], count, first, int(r.tokenBegin) + first});
+  openRun(*c.pass, p, c.order[slot], {slot, c.since[slot], count, first, int(r.tokenBegin) + first});
 }
 
 /// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot. `again`: the pass runs in
@@ -225,6 +234,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     for (int i = from + laneId(); i < to; i += 32) {
       const int place = firstPlace + i;
       Row row = chainRow(s, pool.fedToken(s, place), place, flagsOfCall);
+      if ((c.callFlags[s] & kLastRow) && i + 1 < count)
+        row.flags &= ~u32(RowWantsLogits);
       if constexpr (Pool::trees)
         if (pool.someFree[s]) {
           row.position = pool.rowWord(s, Pool::Position, place);
@@ -232,8 +243,10 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
           row.parent = pool.rowWord(s, Pool::Parent, place);
         }
       if constexpr (Control::queries)
-        if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
-                       : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
+        if ((c.callFlags[s] & kLastRow) && i < c.unreadRows(s))
+          noReducedWords(c, begin + i);
+        else if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
+                            : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
                            ? c.logitsLine(pool, s, row, c.rowsDone + rowsBefore(c) + begin + i)
@@ -247,7 +260,11 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       if constexpr (Pool::trees)
         if (passOf<Config>(*c.pass).someFree)
           openPath(c, pool, s, begin + i, row);
-      openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + inPage, line);
+      int source = row.token;
+      if constexpr (Control::late)
+        if (c.pass->wantLogits & kLastLayer)
+          source = c.since[s] + i;
+      openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + inPage, line, source);
     }
     __syncwarp(); // all lanes have read the last page
     if (again)
@@ -255,7 +272,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     pool.take(s, top, added);
     __syncwarp();
     if constexpr (Control::wide)
-      if (laneId() == 0 && c.isWide() && c.isUnread(s) && count > 0)
+      if (laneId() == 0 && c.isWide() && c.unreadRows(s) > 0)
         openRunOfCall(c, pool, s);
     if (laneId() == 0) {
       pool.setHeld(s, pool.held[s] + added);
@@ -371,13 +388,13 @@ template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, 
 template <class Control> __device__ __noinline__ void putDrafts(Control &c, int number, int slot, int promptLen) {
   const abi::LaunchParams &p = c.params();
   const int *const drafts = p.oracle + (long long)number * p.oracleStride;
-  const int begin = c.rowBegin[slot], served = c.taken[slot];
+  const int begin = c.rowBegin[slot], served = c.taken[slot], firstRead = c.unreadRows(slot);
   const auto draftAt = [&](int row, int ahead) { // -1: none
     const int at = c.pass->rows[begin + row].position + 1 + ahead - promptLen;
     return at >= 0 && at < p.oracleStride ? drafts[at] : -1;
   };
 #pragma unroll 1
-  for (int row = laneId(); row < served; row += 32) {
+  for (int row = firstRead + laneId(); row < served; row += 32) {
     const int draft = draftAt(row, 0);
     if constexpr (keptFieldsOf<typename Control::Config>() > 0) // the best token of a kept row is said with it
       if (!c.plain[slot] &&
@@ -424,7 +441,7 @@ template <class Pool, class Control> __device__ void completeCall(ActivationOf<C
   const Results results = t.results();
   bool nan = false; // among rows that are read: the others have no results
 #pragma unroll 1
-  for (int i = laneId(); i < results.size() && !t.c.isUnread(t.slot); i += 32)
+  for (int i = t.c.unreadRows(t.slot) + laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;
   if constexpr (resultsOf<typename Control::Config>() > 1)
     nan = nan || (!t.c.plain[t.slot] && nanOfOtherResult(t.c, t.slot, results.size()));

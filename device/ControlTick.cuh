@@ -434,9 +434,10 @@ template <class Control> __device__ void traceRuns(Control &c, u32 *out, int row
 #pragma unroll 1
   for (int i = 0; i < c.pass->runs; ++i) {
     const PassRun run = c.pass->byRuns.run[i];
+    const int first = c.firstUnread[run.slot], rows = c.unreadRows(run.slot);
 #pragma unroll 1
-    for (int row = laneId(); row < run.rows; row += 32) {
-      u32 *const to = out + (long long)(run.firstRow + row) * rowWords;
+    for (int row = laneId(); row < rows; row += 32) {
+      u32 *const to = out + (long long)(first + row) * rowWords;
       const Row traced = chainRow(run.slot, p.tokens[run.firstToken + row], run.position + row, 0);
       for (int word = 0; word < words; ++word) // no call that is not read has queries
         to[word] = word < wordsOfRow ? reinterpret_cast<const u32 *>(&traced)[word] : 0;

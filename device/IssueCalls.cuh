@@ -19,6 +19,13 @@ struct PoolOfCall<Call, First> {
   using Pool = typename Call::Pool;
 };
 
+/// Whether what is asked of a call is asked of its last row alone, and it may have more rows than may be read.
+template <class Call> __device__ constexpr bool readsLastRow() {
+  if constexpr (requires { Call::lastRow; })
+    return Call::lastRow;
+  return false;
+}
+
 /// Whether it was given a number of rows that the call need not have.
 template <class Query> __device__ constexpr bool mayReadTooMany() {
   return requires(const Query &query) { query.view; } || fieldsOfQuery<typename Query::Reducer>() != 0;
@@ -117,8 +124,8 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
     t.c.badRow[slot] = badRow;
     t.c.badCode[slot] = badCode;
     t.c.callChunk[slot] = Call::chunk;
-    t.c.callFlags[slot] =
-        (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u) | (ofPrompt ? kOfPrompt : 0u);
+    t.c.callFlags[slot] = (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u) |
+                          (ofPrompt ? kOfPrompt : 0u) | (readsLastRow<Call>() ? kLastRow : 0u);
   }
   __syncwarp();
 }

@@ -24,9 +24,10 @@ enum PassFlag : u32 {
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths, found pages
   kQueries = 256, ///< some row is asked for more than its best token. The head runs then
   kWide = 512,
+  // kLastLayer: 1024
 };
 /// And of several models the pass's, and the one of which the pass after it will be, as control guesses.
-constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 10;
+constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 11;
 static_assert(limits::models == 4, "two bits");
 constexpr int kRunBits = 8;
 static_assert(kMaxRows < 1 << kRunBits && limits::rowsPerPass < 1 << (32 - kPassRowsShift - kRunBits));
@@ -87,6 +88,13 @@ template <class P> __device__ constexpr bool hasRuns() {
 template <class K> __device__ constexpr bool mayRunWide() {
   if constexpr (requires { K::wide; })
     return K::wide;
+  else
+    return false;
+}
+/// Whether a pass may begin with the last layer, behind a wide one. `K`: constants of a pipeline.
+template <class K> __device__ constexpr bool mayBeginLate() {
+  if constexpr (requires { K::late; })
+    return K::late;
   else
     return false;
 }
@@ -152,7 +160,7 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
   const int count = (int)(plan.x >> kPassRowsShift);
   pass.runs = plan.x & kWide ? count % (1 << kRunBits) : 0;
   pass.numRows = pass.runs > 0 ? count >> kRunBits : count;
-  pass.wantLogits = plan.x & (kRunsHead | kQueries);
+  pass.wantLogits = plan.x & (kRunsHead | kQueries | kLastLayer);
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.products.lentBefore = pass.products.lent;
@@ -213,15 +221,21 @@ __device__ __forceinline__ u32 packLine(int line, u32 flags) { return (u32)(line
 __device__ __forceinline__ u32 flagsOf(u32 packed) { return packed & ((1u << kRowFlagBits) - 1); }
 __device__ __forceinline__ int lineOf(u32 packed) { return (int)(packed >> kRowFlagBits) - 1; }
 
-/// CTA 0: one of its rows, whose K and V go to `place`, and logits to the line `line`. Any thread.
+/// CTA 0: one of its rows, whose K and V go to `place`, and logits to the line `line`. `source`: its token, or what
+/// rowOfWidePass returns. Any thread.
 __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParams &p, int number, const Row &row,
-                                        int place, int line) {
+                                        int place, int line, int source) {
   pass.rows[number] = row;
   pass.logitsOf[number] = line;
   pass.kv[number].place = place;
   Words4 *words = reinterpret_cast<Words4 *>(p.flagged) + 1 + 2 * number;
-  storeFlagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
+  storeFlagged(words, {(u32)row.slot, (u32)source, (u32)row.position, pass.number});
   storeFlagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
+}
+
+/// Which row of the wide pass in front of this one a row is, in a pass with kLastLayer.
+__device__ __forceinline__ int rowOfWidePass(const abi::LaunchParams &p, int number) {
+  return (int)loadFlagged(reinterpret_cast<const Words4 *>(p.flagged) + 1 + 2 * number).y;
 }
 
 /// The same of a run of a wide pass. One lane. Other CTAs see what it saw in memory.

@@ -366,6 +366,13 @@ template <class R> struct Producer {
       __syncwarp();
   }
 
+  /// Whether the pass is known to begin with the last layer.
+  __device__ __forceinline__ bool beginsLate() const {
+    return R::whole && planned && (ring.shared->runHead & kLastLayer);
+  }
+  /// Whether the pass is the one after a wide one: then nothing of it comes before its plan is known.
+  __device__ __forceinline__ bool followsWhole() const { return R::whole && lentBefore == R::stages; }
+
   /// Whether the head's weights follow. Called after the weights of a model's body.
   __device__ __forceinline__ bool headFollows() { return ring.shared->runHead != 0; }
 

@@ -108,7 +108,7 @@ struct PassRuns {
 template <int Models> struct PassSharedOf : PassModel<Models> {
   int numRows, tick;
   int runs;        ///< of a wide pass; of any other 0
-  int wantLogits;  ///< not 0: the head runs. Of PassFlag kRunsHead and kQueries
+  int wantLogits;  ///< not 0: the head runs. Of PassFlag kRunsHead, kQueries and kLastLayer
   int done;        ///< no pass follows
   int firstRow;    ///< rows of all passes before
   unsigned number; ///< of the pass
@@ -169,6 +169,10 @@ struct WidePlan {
   int wantLogits;
 };
 
+/// A flag of a pass (PassFlag) that its producer has to know: the rows ran in the wide pass in front of this one, up to
+/// the last layer. This one begins there.
+constexpr unsigned kLastLayer = 1024;
+
 /// Words that consumers and producer of one CTA share.
 template <int Models> struct RingSharedOf {
   StreamBegin begin[Models];
@@ -182,7 +186,7 @@ template <int Models> struct RingSharedOf {
   /// when the kernel leaves.
   unsigned long long wholePass;
   unsigned long long windowFull[kMostWindows], windowEmpty[kMostWindows];
-  unsigned runHead;       ///< this pass needs logits
+  unsigned runHead;       ///< this pass needs logits: PassShared::wantLogits
   unsigned numRows, lent; ///< rows of this pass (0: it is wide); stages that it lends if it has several rows or many
   unsigned leave;         ///< flag: the resident loop ended or stopped
   unsigned stopped;       ///< flag: GridEdges::stoppedHere
@@ -261,7 +265,7 @@ template <int Models> struct ControlNumbersOf {
 template <int Slots> struct SlotTables {
   int request[Slots]; ///< -1: free
   int callChunk[Slots];
-  unsigned callFlags[Slots];        ///< RowFlag bits of its rows, and kOfPrompt
+  unsigned callFlags[Slots];        ///< RowFlag bits of its rows, kOfPrompt and kLastRow
   int badRow[Slots];                ///< first row of the call that must not be fed
   int badCode[Slots];               ///< the fault of that row
   int newest[Slots];                ///< the request's last token
@@ -271,8 +275,9 @@ template <int Slots> struct SlotTables {
   // the pass that is being formed
   int wanted[Slots]; ///< rows that the call asks for; -1: the slot does not wait
   int taken[Slots];  ///< rows that it gets; -1: it is not served
-  int since[Slots], priority[Slots], passes[Slots], kvLen[Slots];
-  int order[Slots]; ///< waiting slots, longest waiting first
+  int since[Slots];  ///< tick; then, of a wide piece, the first row of the slot's run
+  int priority[Slots], passes[Slots], kvLen[Slots];
+  int order[Slots]; ///< waiting slots, longest waiting first; then, of a wide piece, the number of a slot's run
   int rowBegin[Slots];
   int newPages[Slots], pageTop[Slots];
 };
@@ -287,14 +292,14 @@ template <int Slots> struct PlainCalls {
                     ///< CallQuery
   int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallQuery
 };
-/// Where passes may have more than kMaxRows rows. Such a pass runs in pieces: first the rows of calls that are not
-/// read, then the others.
+/// Where passes may have more than kMaxRows rows. Such a pass runs in pieces: first the rows that are not read, then
+/// the others.
 template <int Slots> struct PassPieces {
-  int unread;             ///< rows of calls that are not read, of a pass that runs in pieces; of another pass 0
+  int unread;             ///< rows that are not read, of a pass that runs in pieces; of another pass 0
   int readLeft;           ///< rows of the piece that is to follow these; 0: none
   unsigned flags;         ///< of the last piece
   int from, to;           ///< unread rows of this piece
-  int firstUnread[Slots]; ///< number of the slot's first row among these; -1: its call is read
+  int firstUnread[Slots]; ///< number of the slot's first row among these; -1: all rows of its call are read
 };
 /// Of kernels in which rows may be a tree, or a pool has an index.
 struct MovedRows {

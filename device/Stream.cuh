@@ -21,16 +21,15 @@ __device__ __forceinline__ void startStream(RingShared &shared, const StreamStep
   shared.begin[model] = {steps, Count, stream};
 }
 
-/// Producer: does a segment's steps. Steps [first, end) are done `layers` times. One loop serves all matrices, and its
-/// state is in registers, because an edge takes as long as it takes to ask for the next chunks. False when the kernel
-/// ends.
+/// Producer: does a segment's steps. Steps [first, end) are done once for each layer from `layer` on. One loop serves
+/// all matrices, and its state is in registers, because an edge takes as long as it takes to ask for the next chunks.
+/// False when the kernel ends.
 template <class P, class Kv>
-__device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layers,
-                                            const char *stream, Kv kv) {
+__device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layer,
+                                            int layers, const char *stream, Kv kv) {
   assumeLocal(&home);
   P producer = home;
   bool whole = true;
-  int layer = 0;
 #pragma unroll 1
   for (int i = 0; whole && i < count;) {
     const StreamStep &step = steps[i];
@@ -63,7 +62,7 @@ static_assert(sumFloats(1) / 2 <= 32, "of one row, warp 0 has all pairs of colum
 /// The layer that a pass is in. In a pass of more than one row its number stands in shared memory `S`: see StreamPlace.
 template <int Rows, class S> struct Layer {
   int number = 0;
-  __device__ __forceinline__ Layer() { set(0); }
+  __device__ __forceinline__ explicit Layer(int first = 0) { set(first); }
   __device__ __forceinline__ operator int() const { return Rows > kOneRow ? place().layer : number; }
   __device__ __forceinline__ void operator++() { set(*this + 1); }
 

@@ -103,7 +103,10 @@ template <int WideRows, class P, class Kv>
 __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
                                               int layers, const char *stream, Kv kv) {
   assumeLocal(&producer);
-  if (!producer.wide() && streamSteps(producer, steps, count, first, end, layers, stream, kv) && producer.awaitPlan())
+  const bool known = !producer.followsWhole() || producer.awaitPlan();
+  if (known && !producer.wide() &&
+      streamSteps(producer, steps, count, first, end, producer.beginsLate() ? layers - 1 : 0, layers, stream, kv) &&
+      producer.awaitPlan())
     return true;
   return producer.wide() && streamWideSteps<WideRows>(producer, steps, count, first, end, layers, stream, kv);
 }

@@ -45,4 +45,45 @@ template <int Columns> struct Image {
   __device__ __forceinline__ Words4 load(int row, int col) const { return loadWords(at(row, col)); }
 };
 
+/// A buffer of bf16 as an image, by rows of the pass. `Columns` is a multiple of 8.
+template <int Columns> struct ImageRows {
+  Image<Columns> image;
+  __device__ __forceinline__ explicit ImageRows(char *base) : image{base} {}
+  __device__ __forceinline__ Image<Columns> tile(int firstRow) const { return image.from(firstRow); }
+  __device__ __forceinline__ Image<Columns> tileOf(int row) const { return image.from(row / kTile * kTile); }
+  __device__ __forceinline__ Bf16Floats<8> load8(int row, int col) const {
+    return unpack8(tileOf(row).load(row % kTile, col));
+  }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    return {{bf16ToFloat(loadHalfWord(reinterpret_cast<const u16 *>(tileOf(row).at(row % kTile, col)) + col % 8))}};
+  }
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+    tileOf(row).store(row % kTile, col, pack8(f));
+  }
+};
+/// A buffer of f32: [row][Columns].
+template <int Columns> struct PlainRows {
+  float *base;
+  __device__ __forceinline__ explicit PlainRows(char *base) : base(reinterpret_cast<float *>(base)) {}
+  __device__ __forceinline__ float *at(int row, int col) const { return base + (long long)row * Columns + col; }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    return {{__uint_as_float(loadWord(at(row, col)))}};
+  }
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+    return mapFloats<8>([&](int i) { return load(row, col + i).v[0]; });
+  }
+  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const { *at(row, col) = f.v[0]; }
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      *at(row, col + i) = f.v[i];
+  }
+};
+
 } // namespace megalith::device::wide

@@ -58,10 +58,10 @@ private:
     constant("vocab", model ? model->get<attr::vocab>() : 0);
     constant("pages", pool ? pool->get<attr::pages>() : 0);
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
-    if (pool && pool->get<attr::index_pages>()) {
+    if (pool && pool->get<attr::index_pages>())
       w.line("static constexpr bool index = true; // requests find pages of others by their tokens");
-      constant("sparePages", plan::sparePages(module, *pool), "after these, for rows of pages that others may read");
-    }
+    if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)
+      constant("sparePages", spare, "after these, for rows of pages that others may read");
     const int64_t window = model ? model->get<attr::kv_window>() : 0;
     if (window > 0)
       constant("kvWindow", window, "positions that a row sees; pages below are given back");
@@ -118,6 +118,8 @@ private:
     constant("rowsPerPass", module.param("rows_per_pass"));
     if (options.wide)
       w.line("static constexpr bool wide = true; // unread rows of a large pass may run as a wide one");
+    if (options.late)
+      w.line("static constexpr bool late = true; // and a pass behind it may begin with the last layer");
     if (const int64_t beside = ir::rowsBeside(module); beside < module.param("rows_per_pass"))
       constant("rowsBeside", beside, "of calls with chunk, while another request holds a slot");
     if (layout.several()) {
@@ -315,6 +317,8 @@ private:
         w.line("static constexpr int loop = {};{}", site.loop, site.loop < 0 ? " // none" : "");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
+      if (site.lastRow)
+        w.line("static constexpr bool lastRow = true; // what is asked of it is asked of its last row alone");
       for (const CallQuery &query : site.queries) {
         // Of another result than the logits, the best token is a draw at temperature 0.
         const Reducer reducer = ir::reducerOf(*query.op).id;

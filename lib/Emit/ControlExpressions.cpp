@@ -390,7 +390,7 @@ Code BodyBuilder::expression(const Operation &op) {
 Code BodyBuilder::results(const Operation &op) {
   const CallSite &site = layout.site(op.get<attr::site>());
   if (site.queries.empty())
-    return Code("t.results()");
+    return Code(site.lastRow ? "t.lastResult()" : "t.results()");
   const Type &type = module.type(op.result());
   const std::string of =
       fmt::format("calls::{}::{}", layout.names.sites.at(site.site), site.queries[op.get<attr::index>()].name);

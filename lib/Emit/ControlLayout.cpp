@@ -85,6 +85,8 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.chunk = issue.get<attr::chunk>();
     site.draft = issue.get<attr::kv>() == ir::KvUse::Draft;
     site.wantsLogits = !ir::reducersOf(issue).empty();
+    site.lastRow = issue.has<attr::last_row>();
+    site.best = llvm::all_of(ir::reducersOf(issue), [&](const Operation &r) { return ir::isBestOfRows(issue, r); });
     site.loop = part.get<attr::loop>();
     const int64_t number = calls[{site.stage, site.model}] += site.loop < 0 ? 1 : rounds[site.loop];
     for (PoolLayout &pool : pools)
@@ -140,9 +142,7 @@ std::string ControlLayout::poolArgument(const std::string &of) const {
 }
 
 void ControlLayout::layOutQueries() {
-  const bool any = llvm::any_of(sites, [](const CallSite &site) {
-    return llvm::any_of(site.queries, [](const CallQuery &query) { return !ir::isBestOfAllRows(*query.op); });
-  });
+  const bool any = llvm::any_of(sites, [](const CallSite &site) { return !site.best; });
   for (CallSite &site : sites) {
     if (!any)
       site.queries.clear();

@@ -270,6 +270,7 @@ static Unit emitControlUnit(const ir::Module &module, const plan::Plan &plan, co
   control.lineDirectives = options.lineDirectives;
   control.controlBegin = plan.shared.controlBegin();
   control.wide = plan.wide();
+  control.late = plan.late();
   emitControl(w, module, &files, control);
   w.line();
   w.comment("Before the first tick.");

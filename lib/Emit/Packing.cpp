@@ -189,9 +189,9 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
              "shared.pass, layer); }};",
              names.kv());
     const bool wide = plan.rowsAtOnce > shape::kTileRows, isPlanned = i > 0;
-    w.line("return {}(producer, {}, {}, {}, {}, {}, {}.stream, {}){};",
+    w.line("return {}(producer, {}, {}, {}, {}, {}{}, {}.stream, {}){};",
            wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
-           std::max<int64_t>(1, segment.repeatCount), names.params(), attends ? "kv" : "NoKv()",
+           wide ? "" : "0, ", std::max<int64_t>(1, segment.repeatCount), names.params(), attends ? "kv" : "NoKv()",
            wide || isPlanned ? "" : " && producer.awaitPlan()");
   }
 }

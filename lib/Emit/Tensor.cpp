@@ -61,6 +61,10 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
   segment.forEach([&](const plan::Phase &phase, bool layers) { emitPhase(phase, layers); });
   if (plan.wideRows)
     emitWindows(segment, name.windows);
+  const bool late = plan.late() && &segment == &planned.segments[0];
+  const std::string beginLate = name.function + "Late";
+  if (late)
+    emitLateBegin(beginLate);
   w.line();
   w.comment(fmt::format("Segment `{}` of model `{}`. Rows: at most so many does this variant handle. False "
                         "when the kernel stops.",
@@ -74,7 +78,12 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
     w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);");
     if (!segment.before.empty() && planned.readsWeightsAlone(segment.before[0]))
       early = 1;
-    emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
+    if (late) {
+      w.line("const bool late = Rows <= kTileRows && (shared.pass.wantLogits & kLastLayer);");
+      w.line("if (late)");
+      w.line("  {}();", beginLate);
+    }
+    emitFirst(segment.before, 0, early, late);
     w.line("consumerSync(); // the pass is planned");
     if (several()) {
       w.line("if (shared.pass.guess != {}) // what the producer copies before it knows that", names.number);
@@ -89,17 +98,27 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
   }
   if (planned.reducing.any && &segment == &planned.segments.back())
     w.line("takeQueries(shared.grid, Edges::best, shared.pass, shared.draws);");
-  emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
+  emitFirst(segment.before, early, segment.before.size(), late);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
-    auto loop =
-        w.scope(plan.wideRows ? fmt::format("for (Layer<Rows, Shared> layer; layer < {}; ++layer)", segment.repeatCount)
-                              : fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount),
-                "layer");
+    auto loop = w.scope(plan.wideRows ? fmt::format("for (Layer<Rows, Shared> layer{}; layer < {}; ++layer)",
+                                                    late ? fmt::format("(late ? {} : 0)", segment.repeatCount - 1) : "",
+                                                    segment.repeatCount)
+                                      : fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount),
+                        "layer");
     emitCalls(segment.repeated, true);
   }
   emitCalls(segment.after, false);
   w.line("return true;");
+}
+
+void TensorEmitter::emitFirst(llvm::ArrayRef<plan::Phase> phases, size_t from, size_t to, bool late) {
+  if (from == to)
+    return;
+  std::optional<CodeWriter::Scope> first;
+  if (late)
+    first.emplace(w.scope("if (!late)"));
+  emitCalls(phases.slice(from, to - from), false);
 }
 
 std::string TensorEmitter::storeExpr(const plan::Place &place) const {

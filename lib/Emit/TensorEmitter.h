@@ -69,6 +69,8 @@ private:
   std::string counterExpr(const plan::Buffer &buffer, const char *params = "p") const;
   std::map<const plan::Buffer *, std::string> writes; ///< in how many passes of more than one row tile before this one
   void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
+  /// Phases [from, to) in front of the layers. `late`: a pass may do without.
+  void emitFirst(llvm::ArrayRef<plan::Phase> phases, size_t from, size_t to, bool late);
   std::string widePass, wideUse; ///< how often a product was made before in passes of more than one row tile: outside
                                  ///< the layers, and in them
   /// The sum of a segment's chunks that a CTA's producer copies before it knows the pass, at most.
@@ -89,6 +91,8 @@ private:
   void emitRowWork(const plan::Phase &phase, const std::string &name);
   /// The buffers of such passes.
   void emitWideBuffers();
+  /// In other passes, behind one of them: what the last layer takes of rows that ran there.
+  void emitLateBegin(const std::string &name);
   /// The table of steps, with the operands' buffers.
   void emitWideSteps(std::vector<plan::Place> &operands);
   /// What becomes of the products of a range.

@@ -42,6 +42,25 @@ void TensorEmitter::emitWideBuffers() {
   }
 }
 
+void TensorEmitter::emitLateBegin(const std::string &name) {
+  w.line();
+  w.comment("Behind a wide pass: what the last layer takes of rows that ran there.");
+  auto fn = w.scope(fmt::format("__device__ __noinline__ void {}()", name), name);
+  emitPhaseBegin();
+  w.line("const int numRows = pass.numRows;");
+  const int64_t last = body().repeatCount - 1;
+  for (auto [b, buffer] : llvm::zip(planned.buffers, names.buffers)) {
+    if (!b.wideBytes || !b.carried)
+      continue;
+    w.line("const wide::{}<{}> {}_(p.flagged + {}ll);", b.dtype == ir::Scalar::F32 ? "PlainRows" : "ImageRows",
+           b.columns, buffer, b.wideOffset + last % b.wideInstances() * b.wideBytes);
+    auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
+    w.line("const int there = rowOfWidePass(p, row);");
+    auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", b.columns));
+    w.line("b.{}({}).store8(row, c, {}_.load8(there, c));", buffer, last, buffer);
+  }
+}
+
 void TensorEmitter::emitRowWork(const plan::Phase &phase, const std::string &name) {
   w.line();
   w.comment(fmt::format("{}{}: a row, by a warp.", phase.name, phase.op ? place(phase.op->loc) : ""));

@@ -10,7 +10,8 @@ namespace megalith::ir {
 
 int64_t mostRows(const Module &module, const Operation &call) {
   int64_t pass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
-  if (call.get<attr::chunk>() == 0 && (call.operands.size() > 1 || !reducersOf(call).empty()))
+  if (call.get<attr::chunk>() == 0 && !call.has<attr::last_row>() &&
+      (call.operands.size() > 1 || !reducersOf(call).empty()))
     pass = std::min<int64_t>(pass, limits::readRows);
   const int64_t rows = mostRows(module.type(call.operands[0]), call.get<attr::chunk>(), call.get<attr::most>());
   return rows > 0 ? std::min(rows, pass) : pass;
@@ -35,9 +36,9 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
   return call.regions.empty() ? llvm::ArrayRef<Operation>() : llvm::ArrayRef<Operation>(call.region().ops);
 }
 
-bool isBestOfAllRows(const Operation &reduce) {
-  return reducerOf(reduce).id == Reducer::ArgMax && reduce.operands.empty() && readsLogits(reduce) &&
-         reduce.get<attr::kept>().empty() && reduce.get<attr::keep>().empty();
+bool isBestOfRows(const Operation &call, const Operation &reduce) {
+  return reducerOf(reduce).id == Reducer::ArgMax && (reduce.operands.empty() || call.has<attr::last_row>()) &&
+         readsLogits(reduce) && reduce.get<attr::kept>().empty() && reduce.get<attr::keep>().empty();
 }
 
 /// What a `reduce` reads that names no result of its model.
@@ -144,7 +145,7 @@ std::string whyNoPromptRows(const Module &module, llvm::StringRef model) {
   forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
     if (call.name != model || beginsWithLast(made, call.operands[0]))
       return;
-    if (call.get<attr::kv>() != KvUse::Draft && call.get<attr::chunk>() == 0 &&
+    if (call.get<attr::kv>() != KvUse::Draft && call.get<attr::chunk>() == 0 && !call.has<attr::last_row>() &&
         mostRows(module, call) > limits::readRows)
       large = large ? large : &call;
     else if (call.get<attr::kv>() != KvUse::Draft)

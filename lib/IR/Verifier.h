@@ -71,6 +71,7 @@ private:
   bool checkArithmetic(const Operation &op);
   bool checkSequenceOp(const Operation &op);
   bool checkCall(const Operation &op);
+  bool checkLastRow(const Operation &op);
   bool checkReduce(const Operation &op);
   std::string reducedWords(const Operation &reduce) const;
   bool checkResults(const Operation &op);

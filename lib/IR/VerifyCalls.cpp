@@ -32,6 +32,8 @@ bool Verifier::checkCall(const Operation &op) {
   for (const Operation &inner : reducers)
     if (inner.op != Op::Reduce)
       return fail(inner, fmt::format("only `reduce` stands in a `{}`", mnemonic(op.op).str()));
+  if (op.has<attr::last_row>() && !checkLastRow(op))
+    return false;
   if (op.op == Op::Issue)
     return true;
   if (op.results.size() != reducers.size())
@@ -47,6 +49,29 @@ bool Verifier::checkCall(const Operation &op) {
       return fail(op, fmt::format("result {} must be {}, found `{}`", i, reducedWords(reduce), type.str()));
     if (type.size != 0 && type.size < rows && llvm::none_of(reduce.get<attr::with>(), choosesRows))
       return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
+  }
+  return true;
+}
+
+/// A call of which only the last row is read.
+bool Verifier::checkLastRow(const Operation &op) {
+  if (op.operands.size() > 1 || op.get<attr::chunk>() || op.get<attr::kv>() != KvUse::Commit || reducersOf(op).empty())
+    return fail(op, "a call with `last_row` is read, and commits a chain at once");
+  const auto isLast = [&](Value value) {
+    bool is = false;
+    walk(module.root.region(), [&](const Operation &other) {
+      is |= other.op == Op::Const && other.result() == value && other.get<attr::value>().whole() == -1;
+    });
+    return is;
+  };
+  for (const Operation &reduce : reducersOf(op)) {
+    const std::vector<Operand> with = reduce.get<attr::with>();
+    const Value first = with.size() == reduce.operands.size() ? operandNamed(reduce, Operand::First) : Value();
+    if (!first || !isLast(first) || !reduce.get<attr::keep>().empty() || !reduce.get<attr::kept>().empty() ||
+        llvm::any_of(with, [](Operand operand) {
+          return operand == Operand::Last || operand == Operand::Tokens || operand == Operand::Minus;
+        }))
+      return fail(reduce, "the reducers of a call with `last_row` read the rows from `first` -1 on, and no others");
   }
   return true;
 }

@@ -372,6 +372,8 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     o.set<attr::chunk>(call.chunk);
   if (call.most)
     o.set<attr::most>(call.most);
+  if (mostRows(module.type(fed), call.chunk, call.most) != 1 && sema::readsLastRow(call))
+    o.set<attr::last_row>(true);
   // The stage is suspended here: what it reads next comes from the request's fields.
   known.clear();
   return calls[&e] = std::vector<Value>(o.results.begin(), o.results.end());

@@ -62,7 +62,7 @@ const Operation *firstReducer(const ir::Module &module, llvm::StringRef model) {
   for (const Operation &part : module.all(Op::Tick).front()->region().ops)
     if (part.op == Op::Part && part.has<attr::before_site>() && part.region().ops.back().name == model)
       for (const Operation &reduce : ir::reducersOf(part.region().ops.back()))
-        if (!ir::isBestOfAllRows(reduce))
+        if (!ir::isBestOfRows(part.region().ops.back(), reduce))
           return &reduce;
   return nullptr;
 }
@@ -75,7 +75,7 @@ bool asksMore(const ir::Module &module) {
 
 int64_t sparePages(const ir::Module &module, const Operation &pool) {
   const int64_t rows = std::min<int64_t>(module.param("rows_per_pass"), kMaxRows); // larger passes run in pieces
-  return pool.get<attr::index_pages>() ? llvm::divideCeil(rows, pool.get<attr::page_tokens>()) : 0;
+  return pool.get<attr::index_pages>() || asksMore(module) ? llvm::divideCeil(rows, pool.get<attr::page_tokens>()) : 0;
 }
 
 int64_t pathPlaces(const ir::Module &module, llvm::StringRef model) {

@@ -56,6 +56,14 @@ public:
       }
     if (why.empty() && !attends)
       why = "no layer has attention";
+    planned.wide.late = llvm::all_of(body.before, [&](const Phase &phase) {
+      return phase.kind == Phase::Copy
+                 ? planned.buffers[phase.to.buffer].carried
+                 : llvm::all_of(phase.op->results, [&](Value v) {
+                     const auto place = planned.placeOf.find(v.id);
+                     return place == planned.placeOf.end() || planned.buffers[place->second.buffer].carried;
+                   });
+    });
     if (why.empty())
       for (Buffer &b : planned.buffers)
         if (written.count(int(&b - planned.buffers.data())))

@@ -39,11 +39,18 @@ struct Running;
 
 /// What is left of a pass while calls are served.
 struct PassRoom {
-  int64_t rows, chunkRows;                               ///< of all calls, and of those with `chunk`
+  int64_t rows, promptRows;                              ///< of all calls, and of those that feed prompts
+  bool feedsPrompt = false;                              ///< some call took some of the latter
   int64_t readRows = limits::readRows;                   ///< of those that are read
   bool blocked = false;                                  ///< a call waits for pages
   std::vector<std::pair<Running *, int64_t>> pages = {}; ///< that calls get, in the order of serving
   int64_t pagesTaken = 0, beyondTaken = 0;               ///< of these, beyond what was reserved
+};
+
+/// Rows [from, to) of the call of a slot, which stand together in a pass.
+struct RowsOfSlot {
+  int32_t slot;
+  int64_t from, to;
 };
 
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
@@ -262,20 +269,22 @@ private:
   std::vector<Running *> waitingFor(int pool, int64_t loop) const;
   int64_t unreserved(int pool) const;
   void takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken);
-  static bool waitsForChunk(const Running &r);
+  static bool isOfPrompt(const Running &r);
   bool isRead(const Running &r, int pool) const;
-  std::vector<std::pair<int32_t, int64_t>> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
+  int64_t readRowsOf(const Running &r, int pool, int64_t rows) const;
+  std::vector<RowsOfSlot> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
-  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of, const TracePass *given);
-  void putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows);
+  void reduceRows(Running &r, TracePass &pass, const std::vector<size_t> &numbers, int64_t unread,
+                  const RowsOfResults &of, const TracePass *given);
+  void putDrafts(Running &r, const TracePass &pass, const std::vector<size_t> &numbers);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
   std::optional<FaultSignal> checkFeed(const Running &r, int pool, int64_t rows) const;
   static std::optional<FaultSignal> readsTooMany(const ReducerInput &input, int64_t rows);
   void keepRows(Running &r, const RowsOfResults &of);
   PassOutput runModel(int pool, const std::vector<Row> &rows, const std::vector<PageTable> &tables);
-  void runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &taken);
+  void runRows(int pool, const std::map<int32_t, int64_t> &taken, const std::vector<RowsOfSlot> &order);
   const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 
   /// Of two requests that wait, the one that comes first.

@@ -10,15 +10,17 @@
 using namespace megalith;
 using namespace megalith::reference;
 
-/// Whether the request is at a call with `chunk`, as one whose prompt is fed.
-bool Machine::waitsForChunk(const Running &r) {
-  return r.call.op && r.call.op->op != ir::Op::Enter && r.call.op->get<ir::attr::chunk>() > 0;
+/// Whether the request is at a call that feeds its prompt: it has `chunk`, or many rows of which only the last one is
+/// read.
+bool Machine::isOfPrompt(const Running &r) {
+  return r.call.op && r.call.op->op != ir::Op::Enter &&
+         (r.call.op->get<ir::attr::chunk>() > 0 || (r.call.op->has<ir::attr::last_row>() && r.call.feed.size() > 1));
 }
 
 // Passes are those of the model that a request waits for.
 bool Machine::waitsBefore(const Running *a, const Running *b) {
   auto key = [](const Running *r) {
-    return std::tuple(r->call.since, waitsForChunk(*r), -int64_t(r->input->priority), r->kv[r->call.pool].passes,
+    return std::tuple(r->call.since, isOfPrompt(*r), -int64_t(r->input->priority), r->kv[r->call.pool].passes,
                       r->number);
   };
   return key(a) < key(b);
@@ -26,7 +28,7 @@ bool Machine::waitsBefore(const Running *a, const Running *b) {
 
 void Machine::runPass(int pool, int64_t loop) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
-  const bool alone = llvm::all_of(slots, [](const Running *r) { return !r || waitsForChunk(*r); });
+  const bool alone = llvm::all_of(slots, [](const Running *r) { return !r || isOfPrompt(*r); });
   PassRoom room{program.rowsPerPass, alone ? program.rowsPerPass : program.rowsBeside};
   for (Running *r : waitingFor(pool, loop))
     takeRows(*r, pool, room, taken);
@@ -38,7 +40,7 @@ void Machine::runPass(int pool, int64_t loop) {
       pools[pool].free.pop_back();
     }
   if (!taken.empty())
-    runRows(pool, orderOfRows(pool, taken));
+    runRows(pool, taken, orderOfRows(pool, taken));
 }
 
 /// Whether a call counts among those that are read: it has reducers, its rows are no chain, or the host wants their
@@ -52,16 +54,27 @@ bool Machine::isRead(const Running &r, int pool) const {
          llvm::any_of(r.call.feed, [&](const FedRow &row) { return row.position != place++ || isFree(row); });
 }
 
-/// Slots and their rows as they stand in the pass: in ascending order, but in a pass that runs in pieces calls that are
+/// How many of a call's `rows` rows are read, of a pass with more than limits::readRows: these are its last ones.
+int64_t Machine::readRowsOf(const Running &r, int pool, int64_t rows) const {
+  return r.call.op->has<ir::attr::last_row>() ? std::min<int64_t>(rows, 1) : isRead(r, pool) ? rows : 0;
+}
+
+/// The rows of slots as they stand in the pass: in ascending order, but in a pass that runs in pieces those that are
 /// not read come first.
-std::vector<std::pair<int32_t, int64_t>> Machine::orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const {
-  std::vector<std::pair<int32_t, int64_t>> order(taken.begin(), taken.end());
-  int64_t rows = 0;
-  for (const auto &[slot, count] : order)
-    rows += count;
-  if (rows > limits::readRows)
-    std::stable_partition(order.begin(), order.end(), [&](const auto &of) { return !isRead(*slots[of.first], pool); });
-  return order;
+std::vector<RowsOfSlot> Machine::orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const {
+  std::vector<RowsOfSlot> unread, read;
+  int64_t all = 0;
+  for (const auto &[slot, rows] : taken)
+    all += rows;
+  for (const auto &[slot, rows] : taken) {
+    const int64_t from = all > limits::readRows ? rows - readRowsOf(*slots[slot], pool, rows) : 0;
+    if (from > 0)
+      unread.push_back({slot, 0, from});
+    if (from < rows)
+      read.push_back({slot, from, rows});
+  }
+  unread.insert(unread.end(), read.begin(), read.end());
+  return unread;
 }
 
 /// The requests whose call waits for a pass of the model, in the order of serving.
@@ -98,12 +111,15 @@ void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, i
     serve(r);
     return;
   }
-  const bool read = isRead(r, pool);
-  const int64_t left = read ? std::min(room.rows, room.readRows) : room.rows;
+  const bool read = isRead(r, pool), lastRow = r.call.op->has<ir::attr::last_row>();
+  const int64_t left = lastRow ? room.rows : read ? std::min(room.rows, room.readRows) : room.rows;
   const int64_t chunk = r.call.op->get<ir::attr::chunk>();
   if (chunk > 0)
-    rows = std::min({rows, chunk, left, room.chunkRows});
-  if (rows < 1 || rows > left)
+    rows = std::min({rows, chunk, left, room.promptRows});
+  const bool ofPrompt = isOfPrompt(r);
+  if (chunk == 0 && ofPrompt && rows > room.promptRows && room.feedsPrompt)
+    return; // one that has more than these may is the only one
+  if (rows < 1 || rows > left || readRowsOf(r, pool, rows) > room.readRows)
     return;
   if (const auto bad = checkFeed(r, pool, rows))
     return fail(r, *bad);
@@ -129,8 +145,11 @@ void Machine::takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, i
   room.pagesTaken += need;
   taken[r.slot] = rows;
   room.rows -= rows;
-  room.chunkRows -= chunk > 0 ? rows : 0;
-  room.readRows -= read ? rows : 0;
+  if (ofPrompt) {
+    room.promptRows = std::max<int64_t>(0, room.promptRows - rows);
+    room.feedsPrompt = true;
+  }
+  room.readRows -= readRowsOf(r, pool, rows);
 }
 
 static FaultSignal outOfRange(int64_t index, int64_t count) {
@@ -208,10 +227,10 @@ std::vector<bool> Machine::rowsRead(const Running &r, int64_t rows) const {
   return read;
 }
 
-/// Makes the call's results of its rows, which stand in the pass from `firstRow` on. `logits` has a line for each that
-/// is read. `given` is a pass whose values are taken, once they are checked.
-void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of,
-                         const TracePass *given) {
+/// Makes the call's results of its rows, whose numbers in the pass are `numbers`. The first `unread` are not read.
+/// `logits` has a line for each that is read. `given` is a pass whose values are taken, once they are checked.
+void Machine::reduceRows(Running &r, TracePass &pass, const std::vector<size_t> &numbers, int64_t unread,
+                         const RowsOfResults &of, const TracePass *given) {
   const auto rows = static_cast<int64_t>(of.at("logits").size());
   std::vector<size_t> words(rows, 0); // of each row, so far
   for (const ReducerInput &input : r.call.reducers) {
@@ -225,8 +244,10 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
     const std::vector<std::vector<float>> *kept = input.kept.empty() ? nullptr : &r.kept[input.kept];
     const std::vector<std::vector<float>> *minus = input.minus.empty() ? nullptr : &r.kept[input.minus];
     for (int64_t i = 0; i < rows; ++i) {
-      const Row &row = pass.rows[firstRow + i];
+      const Row &row = pass.rows[numbers[i]];
       const bool reads = i >= from && i < to;
+      if (i < unread) // has no word
+        continue;
       if (isArgMax) {
         if (reads)
           result.seq.push_back(row.result);
@@ -241,13 +262,13 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
         RowReduction with = input.of(i - from, row);
         if (minus && i - from < input.minusRows)
           with.minus = minus->at(i - from);
-        values = valuesOf(with, row, firstRow + i, line, words[i], given);
+        values = valuesOf(with, row, numbers[i], line, words[i], given);
       }
       if (reads && input.table)
         result.rows.push_back(values);
       else if (reads)
         result.seq.push_back(values.empty() ? 0 : values[0]);
-      std::vector<int32_t> &out = pass.reduced[firstRow + i];
+      std::vector<int32_t> &out = pass.reduced[numbers[i]];
       out.insert(out.end(), values.begin(), values.end());
       out.resize(words[i] += input.with.n, -1);
     }
@@ -270,7 +291,7 @@ void Machine::keepRows(Running &r, const RowsOfResults &of) {
 
 /// With injected drafts, the models after the first one guess these: the tokens that the call's rows gave are
 /// replaced. Of several tokens of a row the first one is. The trace has what the model gave.
-void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows) {
+void Machine::putDrafts(Running &r, const TracePass &pass, const std::vector<size_t> &numbers) {
   if (r.call.pool == 0 || static_cast<size_t>(r.number) >= options.oracleDrafts.size())
     return;
   const std::vector<int32_t> &drafts = options.oracleDrafts[r.number];
@@ -279,6 +300,7 @@ void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int6
     if (input.with.probs || ir::reducers()[size_t(input.with.reducer)].result != ir::Scalar::Token)
       continue;
     Val &result = r.call.results[k];
+    const auto rows = static_cast<int64_t>(numbers.size());
     const auto [from, to] = input.rowsRead(rows);
     // The best token of a kept row is said with it.
     const auto isKept = [&](int64_t row) {
@@ -289,8 +311,8 @@ void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int6
     };
     for (int64_t i = from; i < to; ++i) {
       const int64_t at =
-          int64_t(pass.rows[firstRow + i].position) + 1 + input.ahead - (std::ssize(r.tokens) - r.generated());
-      if (isKept(i) || pass.rows[firstRow + i].result < 0 || at < 0 || at >= std::ssize(drafts) || drafts[at] < 0)
+          int64_t(pass.rows[numbers[i]].position) + 1 + input.ahead - (std::ssize(r.tokens) - r.generated());
+      if (isKept(i) || pass.rows[numbers[i]].result < 0 || at < 0 || at >= std::ssize(drafts) || drafts[at] < 0)
         continue;
       if (!input.table) {
         result.seq[i - from] = drafts[at];
@@ -350,7 +372,7 @@ PassOutput Machine::runModel(int pool, const std::vector<Row> &rows, const std::
   return output;
 }
 
-void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &taken) {
+void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken, const std::vector<RowsOfSlot> &order) {
   TracePass pass;
   pass.model = program.pools[pool].name;
   std::vector<PageTable> tables(slots.size());
@@ -361,9 +383,14 @@ void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &
     for (int64_t place = kv.len; place < r.call.begin; ++place)
       parents[slot].push_back(kv.fed[place].parent);
     tables[slot] = {kv.first, &kv.pages, kv.len, &parents[slot]};
-    const std::vector<bool> read = rowsRead(r, rows);
+  }
+  std::map<int32_t, std::vector<size_t>> numbers; // of each slot's rows in the pass
+  for (auto [slot, from, to] : order) {
+    const Running &r = *slots[slot];
+    const std::vector<bool> read = rowsRead(r, taken.at(slot));
     const uint32_t draft = r.call.op->get<ir::attr::kv>() == ir::KvUse::Draft ? uint32_t(RowIsDraft) : 0;
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = from; i < to; ++i) {
+      numbers[slot].push_back(pass.rows.size());
       const uint32_t flags = draft | (read[i] ? uint32_t(RowWantsLogits) : 0);
       const FedRow &fed = r.call.feed[i];
       pass.rows.push_back({slot, fed.token, fed.position, static_cast<int32_t>(r.call.begin + i), fed.visible,
@@ -384,10 +411,12 @@ void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &
           models[pool]->kv().hash(tables[row.slot].at(row.kvSlot / pageTokens), row.kvSlot % pageTokens));
     }
 
-  size_t next = 0;
   line = 0;
   pass.reduced.resize(pass.rows.size());
-  for (auto [slot, rows] : taken) {
+  for (auto [slot, from, rows] : order) {
+    if (rows < taken.at(slot))
+      continue; // the call goes on behind the rows that are not read
+    const std::vector<size_t> &ofCall = numbers[slot];
     Running &r = *slots[slot];
     KvShare &kv = r.kv[pool];
     kv.end = r.call.begin + rows;
@@ -396,7 +425,6 @@ void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &
     ++r.result.passes;
     ++kv.passes;
     r.result.rows += rows;
-    const size_t firstRow = next;
     RowsOfResults of;
     std::vector<std::span<const float>> &logits = of["logits"];
     logits.resize(rows);
@@ -404,7 +432,7 @@ void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &
       of[name].resize(rows);
     bool nan = false, first = true;
     for (int64_t i = 0; i < rows; ++i) {
-      const Row &row = pass.rows[next++];
+      const Row &row = pass.rows[ofCall[i]];
       if (!(row.flags & RowWantsLogits))
         continue;
       for (auto &[name, matrix] : output.others)
@@ -425,9 +453,9 @@ void Machine::runRows(int pool, const std::vector<std::pair<int32_t, int64_t>> &
           for (int64_t i = from; i < to; ++i)
             nan |= llvm::any_of(lines->second[i], [](float value) { return std::isnan(value); });
         }
-    reduceRows(r, pass, firstRow, of, given);
+    reduceRows(r, pass, ofCall, from, of, given);
     keepRows(r, of);
-    putDrafts(r, pass, firstRow, rows);
+    putDrafts(r, pass, ofCall);
     serve(r);
     if (nan)
       fail(r, Fault::Numeric);

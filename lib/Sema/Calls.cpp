@@ -192,7 +192,9 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
     return nullptr;
   }
   const bool isRead = !call.keepNone || !free.empty();
-  if (const int64_t limit = isRead ? std::min<int64_t>(ctx.rowsPerPass(), limits::readRows) : ctx.rowsPerPass();
+  const bool lastRow = isRead && free.empty() && !call.draft; // it may be that no other is read
+  if (const int64_t limit =
+          isRead && !lastRow ? std::min<int64_t>(ctx.rowsPerPass(), limits::readRows) : ctx.rowsPerPass();
       most > limit) {
     diags.report(Diag::CallTooLarge, e.loc, most,
                  limit == ctx.rowsPerPass() ? fmt::format("`rows_per_pass` is {}", limit)
@@ -214,7 +216,33 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
         scope.flows.erase(flow);
     }
   scope.call = make(Expr::ModelCall, {Elem::Logits, true, most}, e.loc, rows, std::move(call));
+  if (most > limits::readRows && lastRow && !ctx.looksAhead)
+    scope.locally->largeReads.push_back(scope.call);
   return scope.call;
+}
+
+bool readsLastRow(const Call &call) {
+  const auto isLast = [](const Operand &given) {
+    return given.name == "first" && given.fromEnd && given.value->kind == Expr::Const &&
+           given.value->as<Number>().intValue == -1;
+  };
+  const auto isOther = [](const Operand &given) {
+    return given.name == "last" || given.name == "tokens" || given.name == "kept" || given.name == "minus";
+  };
+  return !call.draft && call.rows.empty() && !call.reductions->list.empty() &&
+         llvm::all_of(call.reductions->list, [&](const Reduction &r) {
+           return r.keep.empty() && llvm::any_of(r.with, isLast) && llvm::none_of(r.with, isOther);
+         });
+}
+
+void checkLargeReads(Context &ctx, const Locals &locals) {
+  for (const ExprRef &e : locals.largeReads)
+    if (const auto &call = e->as<Call>(); !readsLastRow(call)) {
+      ctx.diags.report(
+          Diag::CallTooLarge, e->loc, e->type.capacity,
+          fmt::format("a call of which more than the last row is read has {} at most", int(limits::readRows)), "");
+      noteBound(ctx, *e->args[0]);
+    }
 }
 
 } // namespace megalith::sema

@@ -122,6 +122,8 @@ bool alike(Context &ctx, std::vector<ExprRef> &items, const std::string &what);
 bool hasRoom(Context &ctx, const Type &type, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
 /// A sequence of all that its operands are put together of. Each is looked at at every element, so there is a limit.
 ExprRef together(Context &ctx, std::shared_ptr<Expr> sequence, int pieces);
+/// At the end of a stage: of calls of more rows than may be read only the last row is.
+void checkLargeReads(Context &ctx, const Locals &locals);
 ExprRef concat(Context &ctx, ExprRef a, ExprRef b, SourceLoc loc);
 /// Whether a bound or an index counts from the end: a negative constant, or what is written with a minus in front.
 bool fromEnd(Context &ctx, ExprRef &bound, const ast::Expr &e, bool isIndex = false);

@@ -245,10 +245,12 @@ void Declarations::checkPools() {
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                        fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
-    if (decl.index)
+    const ModelFacts *model = ctx.model(pool.name);
+    if (decl.index && decl.index->kind == ast::Expr::Path && decl.index->text == "auto")
+      pool.index = !model || model->kvWindow == 0;
+    else if (decl.index)
       if (const auto on = constant(ctx, *decl.index)) {
         pool.index = on->intValue != 0;
-        const ModelFacts *model = ctx.model(pool.name);
         if (on->elem != Elem::Bool)
           diags.report(Diag::TypeMismatch, decl.index->loc, "`index`", "bool", elemName(on->elem));
         else if (pool.index && model && model->kvWindow > 0)

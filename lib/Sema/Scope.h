@@ -20,6 +20,7 @@ struct Locals {
   int64_t rounds = 0; ///< of all ranges and loops so far; negative: too many
   /// What stages change, in order: a field by its name after a dot, `tokens`, `kv M`, `policy P`.
   std::vector<std::string> changes;
+  std::vector<ExprRef> largeReads; ///< calls of more rows than may be read, see checkLargeReads
 };
 
 /// What a local stands for: nothing, for its value had an error and its uses stay silent,

@@ -81,6 +81,7 @@ void Statements::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   stage.goLoc = decl.go->loc;
   scope.noCalls = scope.noEffects = "`goto`";
   checkGoto(*decl.go, nullptr, stage, scope);
+  checkLargeReads(ctx, locals);
   reportUnused(locals, nullptr);
   declareVariables(stage);
   ctx.here = nullptr;

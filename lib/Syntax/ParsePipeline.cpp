@@ -138,7 +138,7 @@ private:
     expression("page_tokens", pool.pageTokens);
     expression("watermark", pool.watermark);
     expression("reserve", pool.reserve);
-    expression("index", pool.index, "it is `true` or `false`");
+    expression("index", pool.index, "it is `true`, `false` or `auto`");
     if (const YamlNode *onFull = find(keys, "on_full"))
       pool.onFull = readName(*onFull, "`on_full` of " + what, "`fail`, `wait` or `preempt`");
     file.pools.push_back(std::move(pool));

@@ -21,11 +21,14 @@ struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 2048;
   static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr bool late = true; // and a pass behind it may begin with the last layer
   static constexpr int rowsBeside = 1920; // of calls with chunk, while another request holds a slot
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
   static constexpr int pageTokens = 128;
+  static constexpr bool index = true; // requests find pages of others by their tokens
+  static constexpr int sparePages = 1; // after these, for rows of pages that others may read
   static constexpr int watermark = 85; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
@@ -42,7 +45,7 @@ struct Config {
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
   static constexpr int controlBegin = 218112; // byte of shared memory at which Control stands
-  static constexpr int controlRoom = 2976; // bytes of it
+  static constexpr int controlRoom = 3600; // bytes of it
 };
 
 //   state     flags     next
@@ -70,11 +73,11 @@ struct Fields {
   ::megalith::device::Sequence<9> best;
   float block_size_ema; // block_size.ema
 };
-struct Request : megalith::abi::RequestOf<1> {
+struct Request : megalith::abi::RequestOf<1>, megalith::abi::IndexedRequest<1> {
   Fields fields;
   __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };
-static_assert(sizeof(Request) == 184, "the manifest gives the host this layout");
+static_assert(sizeof(Request) == 216, "the manifest gives the host this layout");
 
 // Counters of the run.
 enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };
@@ -110,7 +113,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 57 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 114 "adaptive_speculative.control.cu"
+#line 117 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), up to its call.
@@ -120,7 +123,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 124 "adaptive_speculative.control.cu"
+#line 127 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:65).
@@ -137,7 +140,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 69 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 141 "adaptive_speculative.control.cu"
+#line 144 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), up to its call.
@@ -148,7 +151,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 74 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 152 "adaptive_speculative.control.cu"
+#line 155 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), after its call.
@@ -156,7 +159,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 63 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 160 "adaptive_speculative.control.cu"
+#line 163 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), after its call.
@@ -180,7 +183,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 79 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 184 "adaptive_speculative.control.cu"
+#line 187 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:81).
@@ -210,7 +213,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 90 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 214 "adaptive_speculative.control.cu"
+#line 217 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 

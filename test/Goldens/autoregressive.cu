@@ -20,6 +20,7 @@ struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 2048;
   static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr bool late = true; // and a pass behind it may begin with the last layer
   static constexpr int rowsBeside = 1920; // of calls with chunk, while another request holds a slot
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
@@ -86,7 +87,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 29 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 90 "autoregressive.control.cu"
+#line 91 "autoregressive.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), up to its call.
@@ -96,7 +97,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 34 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 100 "autoregressive.control.cu"
+#line 101 "autoregressive.control.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:37), up to its call.
@@ -106,7 +107,7 @@ static __device__ void decodeIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 40 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 110 "autoregressive.control.cu"
+#line 111 "autoregressive.control.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:31), after its call.
@@ -114,7 +115,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 35 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 118 "autoregressive.control.cu"
+#line 119 "autoregressive.control.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:37), after its call.
@@ -128,7 +129,7 @@ static __device__ void decodeResume(Activation &t) {
   // goto: COMPLETE if finished else DECODE
 #line 43 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 132 "autoregressive.control.cu"
+#line 133 "autoregressive.control.cu"
 } // decodeResume
 } // namespace stages
 
@@ -747,18 +748,39 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   return true;
 } // targetBodyWindows
 
+// Behind a wide pass: what the last layer takes of rows that ran there.
+__device__ __noinline__ void targetBodyLate() {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
+  const int numRows = pass.numRows;
+  const wide::ImageRows<256> x_(p.flagged + 95343616ll);
+  spreadRows(numRows, 4, [&](int row, int part) {
+    const int there = rowOfWidePass(p, row);
+    quarterOfRow<256>(part, [&](int c) {
+      b.x(5).store8(row, c, x_.load8(there, c));
+    });
+  });
+} // targetBodyLate
+
 // Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
 // kernel stops.
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);
-  targetBodyX();
+  const bool late = Rows <= kTileRows && (shared.pass.wantLogits & kLastLayer);
+  if (late)
+    targetBodyLate();
+  if (!late) {
+    targetBodyX();
+  }
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
     dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.products.lent, shared.pass.products.lentBefore);
 #pragma unroll 1
-  for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
+  for (Layer<Rows, Shared> layer(late ? 5 : 0); layer < 6; ++layer) {
     if (Rows > kOneRow) {
       targetBodyWqWkWvOperand<Rows>(layer);
       if (Rows > kTileRows)
@@ -801,14 +823,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 624 "target.tensors.cu"
+#line 645 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 631 "target.tensors.cu"
+#line 652 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -832,7 +854,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 655 "target.tensors.cu"
+#line 676 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -855,25 +877,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 678 "target.tensors.cu"
+#line 699 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 682 "target.tensors.cu"
+#line 703 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 687 "target.tensors.cu"
+#line 708 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 691 "target.tensors.cu"
+#line 712 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 696 "target.tensors.cu"
+#line 717 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

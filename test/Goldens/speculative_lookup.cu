@@ -20,11 +20,14 @@ struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 2048;
   static constexpr bool wide = true; // unread rows of a large pass may run as a wide one
+  static constexpr bool late = true; // and a pass behind it may begin with the last layer
   static constexpr int rowsBeside = 1920; // of calls with chunk, while another request holds a slot
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
   static constexpr int pageTokens = 128;
+  static constexpr bool index = true; // requests find pages of others by their tokens
+  static constexpr int sparePages = 1; // after these, for rows of pages that others may read
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int reserve = 0; // a pool that fails reserves nothing
@@ -41,7 +44,7 @@ struct Config {
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
   static constexpr int controlBegin = 218112; // byte of shared memory at which Control stands
-  static constexpr int controlRoom = 2976; // bytes of it
+  static constexpr int controlRoom = 3600; // bytes of it
 };
 
 //   state     flags     next
@@ -68,11 +71,11 @@ struct Fields {
   int accepted;
   ::megalith::device::Sequence<9> best;
 };
-struct Request : megalith::abi::RequestOf<1> {
+struct Request : megalith::abi::RequestOf<1>, megalith::abi::IndexedRequest<1> {
   Fields fields;
   __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };
-static_assert(sizeof(Request) == 176, "the manifest gives the host this layout");
+static_assert(sizeof(Request) == 208, "the manifest gives the host this layout");
 
 // Counters of the run.
 enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };
@@ -105,7 +108,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 37 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 109 "speculative_lookup.control.cu"
+#line 112 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), up to its call.
@@ -115,7 +118,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 42 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 119 "speculative_lookup.control.cu"
+#line 122 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:45).
@@ -127,7 +130,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 49 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 131 "speculative_lookup.control.cu"
+#line 134 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), up to its call.
@@ -138,7 +141,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 54 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 142 "speculative_lookup.control.cu"
+#line 145 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), after its call.
@@ -146,7 +149,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 43 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 150 "speculative_lookup.control.cu"
+#line 153 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), after its call.
@@ -165,7 +168,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 56 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 169 "speculative_lookup.control.cu"
+#line 172 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:58).
@@ -189,7 +192,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 66 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 193 "speculative_lookup.control.cu"
+#line 196 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
@@ -309,6 +312,7 @@ struct Target {
   static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
+  static constexpr int sparePages = 1; // after these, for rows of pages that others may read
   static constexpr int rows = 128;
   static constexpr bool trees = true; // rows of a slot need not be a chain
   static constexpr long long paths = 6400; // in the flagged words
@@ -456,7 +460,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(lineOfToken(pass.rows[row].token, 260), c));
-#line 216 "target.tensors.cu"
+#line 217 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -477,7 +481,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 237 "target.tensors.cu"
+#line 238 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -486,7 +490,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.flagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 246 "target.tensors.cu"
+#line 247 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -528,7 +532,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 288 "target.tensors.cu"
+#line 289 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -540,7 +544,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 300 "target.tensors.cu"
+#line 301 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -548,7 +552,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 308 "target.tensors.cu"
+#line 309 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -571,27 +575,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 331 "target.tensors.cu"
+#line 332 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 335 "target.tensors.cu"
+#line 336 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 340 "target.tensors.cu"
+#line 341 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 344 "target.tensors.cu"
+#line 345 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 351 "target.tensors.cu"
+#line 352 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -610,12 +614,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 370 "target.tensors.cu"
+#line 371 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.flagged, pass.numRows}.attention(layer));
-#line 375 "target.tensors.cu"
+#line 376 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -626,7 +630,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 386 "target.tensors.cu"
+#line 387 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -650,7 +654,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 410 "target.tensors.cu"
+#line 411 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -683,7 +687,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 443 "target.tensors.cu"
+#line 444 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -692,7 +696,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.flagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 452 "target.tensors.cu"
+#line 453 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -713,7 +717,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.flagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 473 "target.tensors.cu"
+#line 474 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -735,27 +739,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 495 "target.tensors.cu"
+#line 496 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 499 "target.tensors.cu"
+#line 500 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 504 "target.tensors.cu"
+#line 505 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 508 "target.tensors.cu"
+#line 509 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 515 "target.tensors.cu"
+#line 516 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -781,7 +785,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 541 "target.tensors.cu"
+#line 542 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -816,18 +820,39 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   return true;
 } // targetBodyWindows
 
+// Behind a wide pass: what the last layer takes of rows that ran there.
+__device__ __noinline__ void targetBodyLate() {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
+  const int numRows = pass.numRows;
+  const wide::ImageRows<256> x_(p.flagged + 95648768ll);
+  spreadRows(numRows, 4, [&](int row, int part) {
+    const int there = rowOfWidePass(p, row);
+    quarterOfRow<256>(part, [&](int c) {
+      b.x(5).store8(row, c, x_.load8(there, c));
+    });
+  });
+} // targetBodyLate
+
 // Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
 // kernel stops.
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);
-  targetBodyX();
+  const bool late = Rows <= kTileRows && (shared.pass.wantLogits & kLastLayer);
+  if (late)
+    targetBodyLate();
+  if (!late) {
+    targetBodyX();
+  }
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
     dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.products.lent, shared.pass.products.lentBefore);
 #pragma unroll 1
-  for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
+  for (Layer<Rows, Shared> layer(late ? 5 : 0); layer < 6; ++layer) {
     if (Rows > kOneRow) {
       targetBodyWqWkWvOperand<Rows>(layer);
       if (Rows > kTileRows)
@@ -870,14 +895,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 630 "target.tensors.cu"
+#line 652 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.flagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 637 "target.tensors.cu"
+#line 659 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -902,7 +927,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 662 "target.tensors.cu"
+#line 684 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -926,25 +951,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 686 "target.tensors.cu"
+#line 708 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 690 "target.tensors.cu"
+#line 712 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 695 "target.tensors.cu"
+#line 717 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 699 "target.tensors.cu"
+#line 721 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 704 "target.tensors.cu"
+#line 726 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

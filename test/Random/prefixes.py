@@ -93,7 +93,7 @@ class Loads:
         self.texts["cuts"] = CUTS
         if args.only:
             self.texts = {name: self.texts[name] for name in args.only.split(",")}
-        self.texts = {name: text.replace(", index: share", "") for name, text in self.texts.items()}
+        self.texts = {name: re.sub(", index: (share|auto)", "", text) for name, text in self.texts.items()}
         (folder / "models").symlink_to(ROOT / "pipelines/models")
         for name, text in self.texts.items():
             plain, indexed = with_index(text)

@@ -14,6 +14,7 @@ struct ControlOptions {
   bool lineDirectives = true; ///< `#line` back to the YAML
   int64_t controlBegin = 0;   ///< byte of shared memory at which control's state stands
   bool wide = false;          ///< see plan::Plan
+  bool late = false;          ///< the same
 };
 
 /// The control plane of a tick-level module with one model: the constants

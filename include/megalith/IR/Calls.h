@@ -9,8 +9,8 @@
 namespace megalith::ir {
 
 /// Rows that one pass can have of this `call` or `issue`: what it is fed, but at most `chunk` and
-/// `rows_per_pass`, and limits::readRows of one that is read or whose rows may be no chain. The one place that says so
-/// for the IR; lib/Sema/Calls.cpp has checked the same of the YAML.
+/// `rows_per_pass`, and limits::readRows of one of which more than the last row is read, or whose rows may be no chain.
+/// The one place that says so for the IR; lib/Sema/Calls.cpp has checked the same of the YAML.
 int64_t mostRows(const Module &module, const Operation &call);
 /// By what is fed and the two bounds of a call alone; 0: as many as there are.
 int64_t mostRows(const Type &fed, int64_t chunk, int64_t most);
@@ -23,8 +23,8 @@ int64_t rowsBeside(const Module &module);
 /// any no logits are wanted.
 llvm::ArrayRef<Operation> reducersOf(const Operation &call);
 
-/// Whether a `reduce` is the argmax of all rows: Row::result alone.
-bool isBestOfAllRows(const Operation &reduce);
+/// Whether a `reduce` of a call or issue is the argmax of all rows that are read: Row::result alone.
+bool isBestOfRows(const Operation &call, const Operation &reduce);
 
 /// Whether a `reduce` reads the logits, and no other result of its model.
 bool readsLogits(const Operation &reduce);

@@ -231,6 +231,7 @@ struct KeptRows {
 struct WidePasses {
   std::string refused = "no pass has so many"; ///< why they run in pieces; empty: they do not
   int64_t stepsOfLast = 0; ///< phases of the last layer up to the one that stores its keys and values
+  bool late = false;       ///< what the last layer takes is all that a pass needs to begin with it
   int64_t doneOffset = 0;  ///< in the flagged words: a counter of each kWideCountedRows rows
   int64_t partsOffset = 0; ///< there: parts of attention of each CTA
   int64_t partBytes = 0;   ///< of a CTA
@@ -320,6 +321,10 @@ struct Plan {
   bool wide() const {
     return std::all_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.refused.empty(); });
   }
+  /// Whether a pass behind such a one may begin with the last layer.
+  bool late() const {
+    return wide() && std::all_of(models.begin(), models.end(), [](const ModelPlan &m) { return m.wide.late; });
+  }
   /// Results of a model, at most.
   int64_t results() const {
     size_t most = 1;
@@ -363,7 +368,8 @@ bool asksMore(const ir::Module &module);
 /// since the models' code depends on it.
 int64_t pathPlaces(const ir::Module &module, llvm::StringRef model);
 /// Pages of the pool's memory beyond its own, of a pool with an index: room for the rows of a pass, should they stand
-/// in pages that others may read. 0 of another pool.
+/// in pages that others may read. Where calls ask for more (asksMore), pools without an index have them, too, so that
+/// the models' code is the same. 0 of another pool.
 int64_t sparePages(const ir::Module &module, const ir::Operation &pool);
 
 /// Bytes of shared memory that a plan reserves for control's state: its own words, seats, and words of each slot.

@@ -174,6 +174,8 @@ struct Call {
   std::shared_ptr<Reductions> reductions = std::make_shared<Reductions>();
   bool operator==(const Call &) const = default; // each call has reductions of its own
 };
+/// Whether what is made of its logits reads its last row alone, `rows[-1:]`.
+bool readsLastRow(const Call &call);
 
 /// One result of a call.
 struct Result {

@@ -180,12 +180,10 @@ INSTANTIATE_TEST_SUITE_P(Gpu, PromptLogprobs,
                                            std::tuple("token_tree_lookup.yaml", Device::Cuda)));
 
 /// Rows of drafts do not say how likely a prompt is. So who asks is told before anything runs.
-/// Where a pass runs in pieces, rows of prompts whose logits are wanted are in the last one.
-TEST(Live, PiecesOfAPassTellTheSameOfPrompts) {
-  const std::vector<OfPrompt> prompts = {{2, 100, 0, 1}, {1, 40, 0, -1}};
+static void expectSameOfPrompts(const char *pipeline, const std::vector<OfPrompt> &prompts) {
   std::vector<Heard> heard;
   for (const char *rows : {"16", "200"})
-    heard.push_back(hearPrompts(narrow("token_tree_lookup.yaml", Device::Cpu, rows), prompts, 400));
+    heard.push_back(hearPrompts(narrow(pipeline, Device::Cpu, rows), prompts, 400));
   for (size_t i = 0; i < prompts.size(); ++i) {
     SCOPED_TRACE(i);
     const Heard::One &is = heard[1].of.at(i), &should = heard[0].of.at(i);
@@ -194,7 +192,13 @@ TEST(Live, PiecesOfAPassTellTheSameOfPrompts) {
     for (size_t k = 0; k < is.promptLogprobs.size(); ++k)
       EXPECT_EQ(is.promptLogprobs[k].logprob, should.promptLogprobs[k].logprob) << k;
   }
-  EXPECT_EQ(heard[1].of.at(0).promptLogprobs.size(), 100u);
+  EXPECT_EQ(std::ssize(heard[1].of.at(0).promptLogprobs), prompts[0].length);
+}
+/// Where a pass runs in pieces, rows of prompts whose logits are wanted are in the last one; or in all, of a call of
+/// which a stage reads the last row alone.
+TEST(Live, PiecesOfAPassTellTheSameOfPrompts) {
+  expectSameOfPrompts("token_tree_lookup.yaml", {{2, 100, 0, 1}, {1, 40, 0, -1}});
+  expectSameOfPrompts("sampled.yaml", {{2, 150, 0, 1}, {1, 40, 0, -1}});
 }
 
 TEST(Live, PipelinesThatFeedPromptsAsDraftsTellNoLogprobsOfThem) {

@@ -139,6 +139,22 @@ TEST(PipelineCalls, CallTooLargeToBeRead) {
                             "[call-too-large]"),
             std::string::npos)
       << c.messages;
+  const char *tooLarge = "this call can feed 130 rows, but a call of which more than the last row is read has 128 at "
+                         "most; feed fewer [call-too-large]";
+  // Of such a call the last row alone may be read, by all that reads it.
+  const auto committing = [](const char *reads) {
+    return check(
+               {{"argmax(target([last] + draft, kv=draft))", "argmax(target([last] + draft, kv=draft))\n      - long: "
+                                                             "target(tokens[-130:])\n      - end: " +
+                                                                 std::string(reads) + "\n      - append(end[:1])"}},
+               {{"rows_per_pass", "2048"}})
+        .messages;
+  };
+  EXPECT_EQ(committing("argmax(long[-1:])").find("call-too-large"), std::string::npos)
+      << committing("argmax(long[-1:])");
+  for (const char *more : {"argmax(long)", "argmax(long[-2:])", "argmax(long[:-1])", "argmax(long[129:])",
+                           "argmax(long[-1:]) + argmax(long[:1])", "argmax(long[-1:-1])"})
+    EXPECT_NE(committing(more).find(tooLarge), std::string::npos) << more << committing(more);
 }
 
 TEST(PipelineCalls, CallUnbounded) {
