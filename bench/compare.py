@@ -24,8 +24,8 @@ def arguments():
     parser.add_argument("--megalith", metavar="PROGRAM",
                         help="default: the one in build/tools, else in the PATH")
     parser.add_argument("--no-megalith", action="store_true", help="the peers alone")
-    parser.add_argument("--pipeline", default=ROOT / "pipelines/sampled.yaml",
-                        help="of megalith (default pipelines/sampled.yaml)")
+    parser.add_argument("--pipeline", help="of megalith (default pipelines/autoregressive.yaml, and of prompts "
+                        "pipelines/sampled.yaml: the pass of a prompt gives the token after it)")
     parser.add_argument("--megalith-options", default="", metavar="'--x=1 ...'",
                         help="more options for `megalith bench`")
     parser.add_argument("--out", default="bench-results", metavar="DIR",
@@ -46,7 +46,8 @@ class Megalith:
     def __init__(self, args, shape, phase, batch, size):
         path = shape[1]
         self.program, self.phase = args.program, phase
-        self.pipeline = megalith.pipeline_at(args.pipeline)
+        default = ROOT / ("pipelines/autoregressive.yaml" if phase == "decode" else "pipelines/sampled.yaml")
+        self.pipeline = megalith.pipeline_at(args.pipeline or default)
         if phase == "decode":
             self.options = megalith.decode_options(path, size, batch, args.tokens)
         else:

@@ -242,12 +242,13 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
           row.visible = pool.rowWord(s, Pool::Visible, place);
           row.parent = pool.rowWord(s, Pool::Parent, place);
         }
-      if constexpr (Control::queries)
+      if constexpr (Control::queries) {
         if ((c.callFlags[s] & kLastRow) && i < c.unreadRows(s))
           noReducedWords(c, begin + i);
         else if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
                             : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
+      }
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
                            ? c.logitsLine(pool, s, row, c.rowsDone + rowsBefore(c) + begin + i)
                            : -1;

@@ -189,7 +189,8 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
     return rows;
   const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
   LiveEnd end{runtime::endOf(m, header)};
-  end.admitted = entry.admitted;
+  // One that ends in the tick that admits it was never seen with its slot.
+  end.admitted = entry.admitted < 0 && header.rows > 0 ? heard.at : entry.admitted;
   const uint64_t number = entry.number;
   entryOf.erase(number);
   {

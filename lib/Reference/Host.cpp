@@ -139,6 +139,8 @@ void Machine::tellNews() {
     if (r && r->admitted < 0)
       r->admitted = at;
   for (Running *r : touched) {
+    if (r->admitted < 0 && r->result.rows > 0) // it ended in the tick that admitted it
+      r->admitted = at;
     const std::span<const int32_t> made = std::span(r->tokens).subspan(r->input->tokens.size());
     if (made.size() > r->told || r->before != r->state)
       options.live->tell(r->number, made.subspan(r->told), r->result.logits, program.states[r->state].name,

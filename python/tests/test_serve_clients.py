@@ -364,12 +364,11 @@ def test_prompts_that_are_fed_as_drafts_have_no_logprobs(tmp_path):
 
 def test_prefixes_that_requests_share(tmp_path):
     """The second turn of a chat does not feed the first one again, and says so; another salt finds nothing."""
-    pipeline = tmp_path / "shared.yaml"
+    alone = tmp_path / "alone.yaml"
     text = (ROOT / "pipelines/sampled.yaml").read_text()
-    pool = "on_full: fail}"
-    assert text.count(pool) == 1
-    pipeline.write_text(text.replace(pool, "on_full: fail, index: true}"))
-    with Served(str(pipeline), "--set=page_tokens=8") as server, Served("sampled") as other:
+    assert text.count(", index: auto}") == 1
+    alone.write_text(text.replace(", index: auto}", "}"))
+    with Served("sampled", "--set=page_tokens=8") as server, Served(str(alone)) as other:
 
         def ask(content, of=server, **more):
             status, _, answer = of.post("/v1/completions", prompt=content, max_tokens=20, temperature=0, **more)
