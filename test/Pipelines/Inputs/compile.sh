@@ -1,5 +1,5 @@
 # compile.sh PIPELINE "ARCH..." OPTION...: compiles the pipeline with these models for every architecture, with the plan of a
-# GPU that has it. For those that are named it is the kernel, without spills but for a word on sm_80; for the others the
+# GPU that has it. For those that are named it is the kernel, without spills but for some words on sm_80; for the others the
 # control unit alone: pipelines share the text of the tensor unit, which takes most of the time.
 # With an empty `spills` in the environment there may be some.
 set -eu
@@ -9,7 +9,7 @@ for arch in sm_80 sm_90a sm_100a; do
   case " $whole " in
   *" $arch "*)
     case $arch in
-    sm_80) plan= ;; # 4 bytes of stores there: a convergence barrier, once in a pass of more than 16 rows
+    sm_80) plan= ;; # up to 150 bytes of stores: there the kernel is one unit, and control has its registers
     *) plan=${spills---no-spills} ;;
     esac
     megalith compile $pipeline "$@" --arch=$arch --emit=cubin $plan -o $arch.cubin
