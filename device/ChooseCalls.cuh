@@ -260,15 +260,17 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
 }
 
 /// Of a pool with an index: frees the `needs` pages of the pass. Those that the index drops come on top of the stack.
-/// One thread.
+/// Warp 0.
 template <class Control, class Pool> __device__ __noinline__ void dropForPass(Control &c, Pool &pool, int needs) {
   const int before = pool.freePages;
+  __syncwarp(); // all lanes have read it
   pool.makeFree(needs);
   if (const int dropped = pool.freePages - before)
 #pragma unroll 1
-    for (int s = 0; s < Control::Config::slots; ++s)
+    for (int s = laneId(); s < Control::Config::slots; s += 32)
       if (c.taken[s] >= 0)
         c.pageTop[s] += dropped;
+  __syncwarp();
 }
 
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
@@ -353,6 +355,12 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     flags |= c.moved > 0 ? kFresh : 0;
     __syncwarp(); // all lanes have read it
   }
+  if constexpr (Pool::indexed) {
+    const bool drops = needs > pool.freePages;
+    __syncwarp(); // all lanes have read it
+    if (drops)
+      dropForPass(c, pool, needs);
+  }
   if (laneId() == 0) {
     if constexpr (Control::several) {
       c.served += served;
@@ -362,9 +370,6 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
       c.waiting = waiting;
       c.served = served;
     }
-    if constexpr (Pool::indexed)
-      if (needs > pool.freePages)
-        dropForPass(c, pool, needs);
     pool.freePages -= needs;
     c.numRows = rows;
     c.wantLogits = wantLogits;

@@ -60,7 +60,8 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
   /// A request takes the slot. One thread.
   __device__ __forceinline__ void openIndex(int slot) { sealed[slot] = ownOnly[slot] = 0; }
 
-  /// The hashes of `count` pages, at most 32, whose tokens begin at `tokens`: lane i has that of the first i + 1.
+  /// The hashes of `count` pages, at most 32, whose tokens begin at `tokens`: lane i has that of the first i + 1. A
+  /// page's is that of its tokens, plus a multiple of the one before: so the warp adds them up in five steps.
   __device__ static u64 hashesOf(const int *tokens, int count, u64 before) {
     u64 mine = 0;
 #pragma unroll 8
@@ -73,11 +74,12 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
       if (laneId() == page)
         mine = u64(high) << 32 | low;
     }
-#pragma unroll 1
-    for (int page = 0; page < count; ++page) {
-      before = mixed(before ^ __shfl_sync(~0u, mine, page));
-      if (laneId() == page)
-        mine = before;
+    u64 factor = 0x9e3779b97f4a7c15ull;
+    mine += laneId() == 0 ? before * factor : 0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2, factor *= factor) {
+      const u64 below = __shfl_up_sync(~0u, mine, distance);
+      mine += laneId() >= distance ? below * factor : 0;
     }
     return mine;
   }
@@ -97,6 +99,25 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
     for (int k = laneId(); k < pageTokens; k += 32)
       equal = equal && has[k] == tokens[k];
     return __all_sync(~0u, equal);
+  }
+  /// How many of tokens [first, end) are those of the lanes' pages, counted from 0: they are the same up to that one.
+  /// The warp.
+  __device__ static int sameTokens(int page, const int *tokens, int first, int end) {
+    constexpr int together = 8; // loads under way
+#pragma unroll 1
+    for (; first < end; first += 32 * together) {
+      u32 others[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        const int i = first + 32 * k + laneId(), of = __shfl_sync(~0u, page, i / pageTokens % 32);
+        others[k] = __ballot_sync(~0u, i < end && tokensOf(of)[i % pageTokens] != tokens[i]);
+      }
+#pragma unroll
+      for (int k = 0; k < together; ++k)
+        if (others[k])
+          return first + 32 * k + __ffs(others[k]) - 1;
+    }
+    return end;
   }
   /// Looks for `count` pages, 1 to 32, whose tokens begin at `tokens`, each behind the one before; `hash`: as
   /// hashesOf() gives them. A hash is of 64 bits: that two pages have the same one happens in tests only. The first
@@ -129,12 +150,7 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
     const long long above = __shfl_up_sync(~0u, found.serial, 1);
     const u32 others = ~__ballot_sync(~0u, page > 0 && (laneId() == 0 || parent == above));
     const int chain = others ? __ffs(others) - 1 : 32;
-    found.count = 1;
-#pragma unroll 4
-    for (int i = 1; i < chain; ++i) {
-      const bool equal = hasTokens(__shfl_sync(~0u, found.page, i), tokens + i * pageTokens);
-      found.count += equal && found.count == i;
-    }
+    found.count = sameTokens(found.page, tokens, pageTokens, chain * pageTokens) / pageTokens;
     found.isAll = found.count == count || __shfl_sync(~0u, page, found.count % 32) == 0;
     return found;
   }
@@ -232,10 +248,10 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
         entry.next = atomicExch(&headOf(hash), page + 1);
       }
 #pragma unroll 8
-      for (int i = 0; i < count; ++i) {
-        int *const has = tokensOf(__shfl_sync(~0u, page, i));
-        for (int k = laneId(); k < pageTokens; k += 32)
-          has[k] = tokens[(first + i) * pageTokens + k];
+      for (int base = 0; base < count * pageTokens; base += 32) {
+        const int i = base + laneId(), to = __shfl_sync(~0u, page, i / pageTokens % 32);
+        if (i < count * pageTokens)
+          tokensOf(to)[i % pageTokens] = tokens[first * pageTokens + i];
       }
       __syncwarp();
       if (laneId() == 0) {
@@ -285,21 +301,40 @@ template <class P> struct PageIndex : IndexTables<P::slots> {
     }
   }
 
-  /// Drops cached pages, those let go first, until `count` pages are free. One thread.
+  /// Drops cached pages, those let go first, until `count` pages are free.
   __device__ void dropCached(int count, int *freeList, int &freePages) {
 #pragma unroll 1
-    for (; freePages < count && oldest > 0; --cached) {
-      const int page = oldest;
-      abi::IndexedPage &entry = entries()[page - 1];
-      int *place = &headOf(entry.hash);
+    while (freePages < count && oldest > 0) {
+      // A lane gets each page, one page after the other. Then all leave their buckets.
+      int page = 0, next = oldest, dropped = 0;
 #pragma unroll 1
-      while (*place != page)
-        place = &entries()[*place - 1].next;
-      *place = entry.next;
-      oldest = entry.newer;
-      (oldest > 0 ? entries()[oldest - 1].older : newest) = 0;
-      entry.serial = 0;
-      freeList[freePages++] = page - 1;
+      for (; next > 0 && dropped < min(32, count - freePages); ++dropped) {
+        page = laneId() == dropped ? next : page;
+        next = entries()[next - 1].newer;
+      }
+      const u64 hash = page > 0 ? entries()[page - 1].hash : 0;
+      const u32 sharers = __match_any_sync(~0u, page > 0 ? int(hash >> 32) & (buckets - 1) : -1 - laneId());
+      const int turn = __popc(sharers & ((1u << laneId()) - 1)), turns = __reduce_max_sync(~0u, page > 0 ? turn : 0);
+#pragma unroll 1
+      for (int t = 0; t <= turns; ++t) { // pages of one bucket, one after the other
+        if (page > 0 && turn == t) {
+          int *place = &headOf(hash);
+#pragma unroll 1
+          while (*place != page)
+            place = &entries()[*place - 1].next;
+          *place = entries()[page - 1].next;
+          entries()[page - 1].serial = 0;
+          freeList[freePages + laneId()] = page - 1;
+        }
+        __syncwarp();
+      }
+      if (laneId() == 0) {
+        (next > 0 ? entries()[next - 1].older : newest) = 0;
+        oldest = next;
+        cached -= dropped;
+        freePages += dropped;
+      }
+      __syncwarp();
     }
   }
 };

@@ -78,7 +78,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const bool eager = Rows > kOneRow &&numRows <= 2; ///< how a lane waits, see settleAll
   const CtaGroups<M> groups;
   const bool active = groups.some();
-  char *const staged = consumer.template operands<Rows>();
+  char *const staged = consumer.template operands<Rows>(64 * pass.products.blocksAtOnce * numRows);
   /// A lane's share of a row, in units of 8 columns. `single`: a single row stays in registers until finish().
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == kOneRow && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
@@ -98,6 +98,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Blocks of 32 columns that fit into shared memory at a time.
   const int fit = Rows == kOneRow ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
   static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
+  static_assert(Rows == kOneRow || C::operandBytesOf(kFewRows) >=
+                                       (alwaysFits ? M::blocks : blocksOfStep) * kFewRows * 64 * kConsumerWarps,
+                "room for the operands of few rows");
   const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksOfStep * blocksOfStep);
   const bool resident = alwaysFits || window == M::blocks;
   Words4 held[single ? share : 1] = {};

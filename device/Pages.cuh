@@ -96,7 +96,8 @@ struct Pages : Perhaps<(windowOf<P>() > 0), FirstPages<P::slots>>,
     else
       return freePages;
   }
-  /// The index drops pages until `count` are free, as far as it has any that no slot holds. One thread.
+  /// The index drops pages until `count` are free, as far as it has any that no slot holds.
+  /// The whole warp.
   __device__ __forceinline__ void makeFree(int count) {
     if constexpr (indexed)
       this->dropCached(count, memory().freeList, freePages);

@@ -381,7 +381,7 @@ template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pas
 template <class Stream> __device__ __forceinline__ void planProducts(PassShared &pass) {
   const int numRows = pass.numRows;
   pass.products.lent = Stream::Ring::lentTo(numRows, pass.attention.wideTiles);
-  pass.products.blocksAtOnce = Stream::operandBytes(kTileRows) / (kConsumerWarps * 64 * numRows);
+  pass.products.blocksAtOnce = Stream::operandBytesOf(numRows) / (kConsumerWarps * 64 * numRows);
   pass.products.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
 }
 

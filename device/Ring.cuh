@@ -20,20 +20,23 @@ namespace megalith::device {
 ///
 /// A pass of several rows needs more room for its activations than a pass of one row. It lends the first `Lent` stages
 /// to them, and uses the other stages as its ring. Every pass begins after the first `Lent` stages. The producer
-/// fills these stages only when it knows that the pass has one row.
+/// fills these stages only when it knows that the pass has one row, or at most kFewRows, which lend `FewLent` stages.
 ///
 /// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
-/// The next pass then begins after `WideLent` stages, for these may still be in use.
+/// The next pass then begins after `WideLent` stages, for these may still be in use. A pass of one row step lends
+/// `StepLent`, if it is not such a pass.
 ///
 /// In a kernel with passes that run whole (`Whole`) such a pass lends all stages, so the producer waits for the plan of
 /// the next one before it fills any.
-template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows,
-          bool Whole = false>
+template <int Stages, int StageBytes, int Flight, int Lent, int FewLent = Lent, int StepLent = Lent,
+          int WideLent = Lent, int LentRows = kTileRows, bool Whole = false>
 struct Ring {
   static constexpr bool whole = Whole;
-  static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
+  static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent && Lent >= FewLent &&
+                Lent >= StepLent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
                        lentRows = LentRows;
+  static constexpr bool sameLent = FewLent == Lent && StepLent == Lent; ///< passes of up to LentRows rows lend `Lent`
   char *data;
   RingShared *shared;
   int stage = 0; ///< the stage of the next chunk
@@ -56,14 +59,19 @@ struct Ring {
     const int then = stage - count;
     return then < first() ? then + Stages - first() : then;
   }
-  /// Goes to the stage of a pass's first chunk. `lentBefore`: stages that the pass before lent; a wide pass all.
-  __device__ __forceinline__ void beginPass(int lentBefore) {
+  /// The stage of a pass's first chunk. `lentBefore`: stages that the pass before lent; a wide pass all.
+  __device__ static constexpr int beginsAt(int lentBefore) { return sameLent || lentBefore > Lent ? lentBefore : Lent; }
+  /// Goes there: to `stage`.
+  __device__ __forceinline__ void beginPass(int begin) {
     state &= 0xffff;
-    stage = !Whole || lentBefore < Stages ? lentBefore : 0;
+    stage = !Whole || begin < Stages ? begin : 0;
   }
-  /// Number of stages that a pass of so many rows lends. A pass of one row has this number, too, but lends none.
-  __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
-    return rows > LentRows || wideTiles ? WideLent : Lent;
+  /// Number of stages that a pass of so many rows lends. A pass of one row has such a number, too, but lends none.
+  __device__ static constexpr int lentTo(int rows, bool wideTiles) {
+    return rows > LentRows || wideTiles           ? WideLent
+           : rows <= kFewRows                     ? FewLent
+           : rows > kTileRows && rows <= kRowStep ? StepLent
+                                                  : Lent;
   }
   __device__ __forceinline__ int after(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// Lends the first `count` stages until the end of the pass.
@@ -183,7 +191,7 @@ template <class R> struct Producer {
   u32 plannedParity = 0;
   bool planned = false;     ///< the plan of the present pass is known
   bool fewBefore = true;    ///< the pass before had at most 16 rows, so this one may, too
-  int lentBefore = R::lent; ///< stages lent by the pass before, at least
+  int lentBefore = R::lent; ///< stages lent by the pass before, at least: where this pass begins
   u32 plansRead = 0;
   u32 model = 0;   ///< whose weights it brings: until the plan is known, those of a guess
   u32 windows = 0; ///< bit u: the page numbers of unit u are in shared memory
@@ -380,7 +388,7 @@ template <class R> struct Producer {
   /// here.
   __device__ __forceinline__ bool nextPass() {
     if (planned) {
-      fewBefore = !wide() && !byRuns(), lentBefore = (int)ring.shared->lent;
+      fewBefore = !wide() && !byRuns(), lentBefore = R::beginsAt((int)ring.shared->lent);
       if constexpr (abi::kModels > 1)
         model = ring.shared->next;
     }

@@ -51,6 +51,9 @@ enum PassSize : int {
   kUnitEnd,                    ///< no size: the variant of a product's function that ends a unit of a pass of many rows
 };
 static_assert(kHalfTileRows * 2 == kTileRows);
+/// Passes of 2 to so many rows, a token and eight drafts of one request, may need less shared memory for their operands
+/// than those of 16.
+constexpr int kFewRows = 9;
 
 /// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row, three where rows of a slot
 /// need not be a chain (Pass.cuh).
@@ -148,6 +151,8 @@ MEGALITH_SHAPE int unitPartBytes(int group) { return kParts * group * kTileColum
 /// Bytes of a block of 32 columns in a window, and of a window: two such blocks.
 MEGALITH_SHAPE int windowBlockBytes(int rows) { return rows * kBlockColumns * 2; }
 MEGALITH_SHAPE int windowBytes(int rows) { return 2 * windowBlockBytes(rows); }
+/// Windows in shared memory, at most.
+constexpr int kMostWindows = 4;
 /// Bytes of an instance of an operand as windows need it. Columns after the last one are zero from the
 /// begin. So where there are such columns, each number of row steps has a place of its own.
 MEGALITH_SHAPE long long imageBytes(long long columns) {

@@ -150,9 +150,6 @@ template <int Rows, int Results = 1> struct PassDraws {
 /// at most kPageWindow pages.
 constexpr int kPageWindows = 4, kPageWindow = 128;
 
-/// The most windows of activations in shared memory (Windows.cuh).
-constexpr int kMostWindows = 4;
-
 struct StreamStep;
 /// What a pass of few rows begins with: the steps of its first segment.
 struct StreamBegin {

@@ -102,12 +102,17 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   }
   /// Bytes in a pass of many rows: for all that a product of `rows` rows needs, or attention in wide tiles.
   __device__ static constexpr int wideBytes(int rows = kMaxRows) {
-    return ScratchBytes + (rows > R::lentRows ? R::wideLent : R::lent) * R::stageBytes;
+    return ScratchBytes + R::lentTo(rows, false) * R::stageBytes;
   }
-  /// This warp's part of the operands.
-  template <int Rows> __device__ __forceinline__ char *operands() const {
-    return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
-           warpId() * (operandBytes(Rows) / kConsumerWarps);
+  /// The same of several rows, as many as these.
+  __device__ static constexpr int operandBytesOf(int rows) {
+    return ScratchBytes + R::lentTo(rows, false) * R::stageBytes - sumBytes(kTileRows);
+  }
+  /// This warp's part of the operands. Of several rows it has `bytes` bytes.
+  template <int Rows> __device__ __forceinline__ char *operands(int bytes) const {
+    if constexpr (Rows == kOneRow || R::sameLent)
+      bytes = operandBytes(Rows) / kConsumerWarps;
+    return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) + warpId() * bytes;
   }
   /// Stores where the warp stands, at the end of a phase. `Sums`: the phase used a buffer of sums, so which one comes
   /// next is stored, too.
@@ -123,10 +128,10 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
 
   /// Before the first phase of a pass.
   __device__ __forceinline__ void beginPass(int numRows, int lentBefore) {
-    ring.beginPass(lentBefore);
-    if (numRows > kOneRow)
-      ring.lend(R::lent); // many rows may lend more: see dropAhead
-    __syncwarp();         // lanes may still read where the warp stood
+    ring.beginPass(R::beginsAt(lentBefore));
+    if (numRows > kOneRow && numRows <= kTileRows) // of many rows dropAhead does so
+      ring.lend(R::lentTo(numRows, false));
+    __syncwarp(); // lanes may still read where the warp stood
     keep();
   }
 

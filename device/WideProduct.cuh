@@ -121,8 +121,8 @@ template <class M> __device__ __forceinline__ int chunksOf() {
 ///            for the plan before it fills a stage below `lentBefore`, so it may have copied fewer
 template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chunks, int lent, int lentBefore) {
   using R = typename C::Ring;
-  if (lentBefore > 0)
-    chunks = min(chunks, R::stages - lentBefore);
+  if (const int begin = R::beginsAt(lentBefore); begin > 0)
+    chunks = min(chunks, R::stages - begin);
 #pragma unroll 1
   for (int i = 0; i < chunks; ++i) {
     consumer.acquire();

@@ -183,6 +183,13 @@ MEGALITH_CPU_PLAIN inline unsigned __ballot_sync(unsigned mask, int predicate) {
       votes |= *reinterpret_cast<const unsigned *>(all + lane * megalith::cpu::kLaneBytes) << lane;
   return votes;
 }
+/// The lanes that brought the same value.
+inline unsigned __match_any_sync(unsigned mask, int value) {
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    same |= unsigned(__shfl_sync(mask, value, lane) == value) << lane;
+  return same & mask;
+}
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
 

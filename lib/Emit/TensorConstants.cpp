@@ -152,9 +152,12 @@ void TensorEmitter::emitPlaces() {
 }
 
 void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}{}", plan.ring.wideLentStages, plan.ring.lentRows,
+  const std::string few = fmt::format(", {}", plan.ring.fewLentStages),
+                    wideLent = plan.wideRows ? fmt::format("{}, {}, {}, {}{}", few, plan.ring.stepLentStages,
+                                                           plan.ring.wideLentStages, plan.ring.lentRows,
                                                            plan.wide() ? ", true" : "")
-                                             : "",
+                               : plan.ring.fewLentStages < plan.ring.lentStages ? few
+                                                                                : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
   w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight,
          plan.ring.lentStages, wideLent);

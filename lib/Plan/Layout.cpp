@@ -39,10 +39,12 @@ public:
     chooseWide();
     if (!planScratch(ofOneRow, ofAllRows))
       return;
+    planFewRows();
     if (plan.wide() && !planWide()) {
       refuseWide("shared memory has no room for them");
       if (!planScratch(ofOneRow, ofAllRows))
         return;
+      planFewRows();
     }
     planFlight();
     plan.flaggedBytes = roundUp(plan.passBytes(), 256);
@@ -230,6 +232,60 @@ private:
     return plan.rowsAtOnce <= kTileRows || planWindows();
   }
 
+  /// Bytes of attention's scratch in a pass of so many rows, where parts stand as in one of all rows.
+  int64_t needsOfAttention(int64_t rows) const {
+    int64_t needs = 0;
+    for (const Operation *model : models)
+      ir::walk(model->region(), [&](const Operation &op) {
+        if (op.op != Op::Attention)
+          return;
+        const shape::Attention attention = shapeOf(op);
+        needs = std::max<int64_t>(
+            {needs, attention.nodeBytes(), attention.scratch(plan.rowsAtOnce).ownValues + rows * attention.rowBytes()});
+      });
+    return needs;
+  }
+  /// Windows of activations that fit, whatever the rows of a pass: as of Windows of device/Windows.cuh.
+  int64_t windows() const {
+    int64_t fit = kMostWindows;
+    for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
+      const int64_t lent = rows > plan.ring.lentRows ? plan.ring.wideLentStages : plan.ring.lentStages;
+      fit = std::min<int64_t>(fit, (plan.shared.scratchBytes + lent * plan.ring.stageBytes - unitSumBytes(rows)) /
+                                       windowBytes(plan.wideRows));
+    }
+    return fit;
+  }
+  /// Passes of 2 to kFewRows rows lend no more stages than they need: for what all passes of up to 16 rows take for
+  /// granted, for operands that are all there at a time, and for attention. Those of a row step, neither. Of short
+  /// layers a longer ring is slower: what the producer copies ahead delays the words that CTAs wait for.
+  void planFewRows() {
+    plan.ring.fewLentStages = plan.ring.stepLentStages = plan.ring.lentStages;
+    if (plan.knobs.lend == 0 || (plan.knobs.lend == 1 && !hasLongLayers()))
+      return;
+    const auto room = [&](int64_t lent) {
+      return plan.shared.scratchBytes + lent * plan.ring.stageBytes - sumBytes(kTileRows);
+    };
+    const int64_t all = room(plan.ring.lentStages);
+    int64_t needs = 0;
+    forMatrices([&](const Matrix &m) {
+      const bool fits = operandBytes(m.blocks, kFewRows) <= all;
+      needs = std::max<int64_t>(needs, operandBytes(fits ? m.blocks : std::min(m.blocks, 2 * m.chunkBlocks), kFewRows));
+    });
+    needs = std::max(needs, needsOfAttention(kFewRows) - sumBytes(kTileRows));
+    const auto least = [&](int64_t bytes) { // stages
+      int64_t lent = 0;
+      while (lent < plan.ring.lentStages && room(lent) < bytes)
+        ++lent;
+      return lent;
+    };
+    plan.ring.fewLentStages = least(needs);
+    if (plan.wideRows)
+      plan.ring.stepLentStages =
+          least(std::max<int64_t>(needsOfAttention(kRowStep),
+                                  unitSumBytes(kRowStep) + windows() * windowBytes(plan.wideRows)) -
+                sumBytes(kTileRows));
+  }
+
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the
   /// sums of a unit and three windows of activations, or two (device/Windows.cuh).
   bool planWindows() {
@@ -293,6 +349,16 @@ private:
   /// for which no time was measured, has the 4 at least that it had on an H200.
   void planFlight() {
     constexpr int64_t wholeChunk = 16384;
+    const bool longLayers = hasLongLayers();
+    const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs,
+                 bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
+    const int64_t copies = std::lround(bytes / double(plan.profile.smCount * wholeChunk));
+    const int64_t least = plan.ring.stageBytes < wholeChunk ? 4 : longLayers ? 3 : 2;
+    plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
+  }
+
+  /// Whether a layer's weights fill the rings of all CTAs twice.
+  bool hasLongLayers() const {
     int64_t ofLayer = 0; // of the largest model: most of the time is its
     for (const ModelPlan &planned : plan.models) {
       int64_t bytes = 0;
@@ -300,12 +366,7 @@ private:
         bytes += m.layers ? m.bytes : 0;
       ofLayer = std::max(ofLayer, bytes);
     }
-    const bool longLayers = ofLayer >= 2 * plan.ring.stages * plan.ring.stageBytes * plan.ctas;
-    const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs,
-                 bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
-    const int64_t copies = std::lround(bytes / double(plan.profile.smCount * wholeChunk));
-    const int64_t least = plan.ring.stageBytes < wholeChunk ? 4 : longLayers ? 3 : 2;
-    plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
+    return ofLayer >= 2 * plan.ring.stages * plan.ring.stageBytes * plan.ctas;
   }
 
   template <class Fn> void forMatrices(Fn fn) const {

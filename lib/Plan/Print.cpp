@@ -126,10 +126,13 @@ std::string print(const Plan &plan) {
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
                      spared ? " (CTA 0 without tiles of the layers)" : "", plan.ctaThreads(), plan.rowsPerPass,
                      inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
+  const std::string few = plan.ring.fewLentStages < plan.ring.lentStages
+                              ? fmt::format(", {} of them to up to {} rows", plan.ring.fewLentStages, kFewRows)
+                              : "";
   out += fmt::format(
-      "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "
+      "  ring {} stages of {} bytes ({} in flight, {} lent to several rows{}), scratch {} bytes, control {} "
       "bytes, shared {} bytes, order {}\n",
-      plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes,
+      plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, few, plan.shared.scratchBytes,
       plan.shared.controlBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
   if (several)
     out += fmt::format("  flagged words {} bytes\n", plan.flaggedBytes);

@@ -198,7 +198,7 @@ extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Confi
 namespace abi = megalith::abi;
 using namespace megalith::device;
 
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64, true>;
+using WeightRing = Ring<16, 8192, 4, 4, 4, 4, 8, 64, true>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
@@ -1138,7 +1138,7 @@ namespace abi = megalith::abi;
 using namespace megalith::device;
 
 namespace wideUnit {
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64, true>;
+using WeightRing = Ring<16, 8192, 4, 4, 4, 4, 8, 64, true>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).

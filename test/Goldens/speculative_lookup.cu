@@ -263,7 +263,7 @@ extern "C" __device__ const UnitFacts megalith_control_facts = factsOfUnit<Confi
 namespace abi = megalith::abi;
 using namespace megalith::device;
 
-using WeightRing = Ring<16, 8192, 4, 4, 8, 64, true>;
+using WeightRing = Ring<16, 8192, 4, 4, 4, 4, 8, 64, true>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).

@@ -103,7 +103,8 @@ void ProgramCommand::addModels() {
 
 void ProgramCommand::addKernel(bool &wholeKernel) {
   add("plan", texts(compile.plan, "key=value"),
-      "Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, passes, stamps, wide; never changes a "
+      "Tune the plan: ctas, ring, flight, lend, chunk, operands, order, edges, spare, passes, stamps, wide; never "
+      "changes a "
       "result");
   add("whole-kernel", flag(wholeKernel),
       "Compile the kernel in one unit, and not in two that are linked: it runs the same, but an edit compiles all of "

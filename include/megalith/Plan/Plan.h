@@ -283,9 +283,11 @@ struct ModelPlan {
 /// The ring of weights in a CTA's shared memory.
 struct Ring {
   int64_t stages, stageBytes;
-  int64_t flight;       ///< copies of chunks under way in a CTA, at most
-  int64_t lentStages;   ///< that passes of several rows have as scratch (device/Ring.cuh)
-  int64_t lentRows = 0; ///< passes of more rows than these lend wideLentStages
+  int64_t flight;             ///< copies of chunks under way in a CTA, at most
+  int64_t lentStages;         ///< that passes of several rows have as scratch (device/Ring.cuh)
+  int64_t fewLentStages = 0;  ///< the same of 2 to kFewRows rows
+  int64_t stepLentStages = 0; ///< and of one row step
+  int64_t lentRows = 0;       ///< passes of more rows than these lend wideLentStages
   int64_t wideLentStages = 0;
 };
 
