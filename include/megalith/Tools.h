@@ -40,6 +40,17 @@ Expected<Corruption> parseCorruption(const Program &program, const std::string &
 Expected<std::string> readTrace(const std::string &path);
 
 //===----------------------------------------------------------------------===//
+// Pipelines of buffers
+//===----------------------------------------------------------------------===//
+
+/// Whether another program calls it with buffers: it has no requests.
+bool isOfBuffers(const Program &program);
+/// Calls it on the reference executor: buffers are the tensors of a file, `inputs`, by their names. Those that stages
+/// write are written to the file `outputs`; one that `inputs` lacks has zeros where nothing is written. Errors:
+/// `call-buffers`, `call-fault`, those of safetensors files, `cannot-write-file`.
+Messages callWithFiles(const Program &program, const std::string &inputs, const std::string &outputs);
+
+//===----------------------------------------------------------------------===//
 // Synthetic drafts
 //===----------------------------------------------------------------------===//
 

@@ -26,7 +26,11 @@ SourceLoc api::placeOf(const Request &request, const SourceFiles &files) {
 }
 
 bool api::canRun(const Program::State &program, Diagnostics &diags) {
-  if (!program.model())
+  if (ir::ofBuffers(program.compiled.module))
+    diags.report(Diag::KernelProgram, program.compiled.module.root.loc,
+                 "a pipeline of buffers has no requests, and no kernel in this version: `megalith run --inputs=FILE "
+                 "--outputs=FILE` calls it on the reference executor");
+  else if (!program.model())
     diags.report(Diag::KernelProgram, program.compiled.module.root.loc, "a pipeline without a model cannot be run yet");
   return program.model();
 }

@@ -420,3 +420,20 @@ std::string megalith::patternOf(std::string_view name) {
     name.remove_prefix(dot + 1);
   }
 }
+
+std::string megalith::safetensorsText(const std::map<std::string, TensorView> &tensors) {
+  nlohmann::json list = nlohmann::json::object();
+  std::string data;
+  for (const auto &[name, tensor] : tensors) {
+    list[name] = {{"dtype", dtypeName(tensor.dtype)},
+                  {"shape", tensor.shape},
+                  {"data_offsets", {data.size(), data.size() + tensor.size}}};
+    data.append(reinterpret_cast<const char *>(tensor.data), tensor.size);
+  }
+  std::string header = list.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' '); // data is aligned
+  std::string out(8, '\0');
+  for (int byte = 0; byte < 8; ++byte)
+    out[byte] = static_cast<char>(header.size() >> 8 * byte);
+  return out + header + data;
+}

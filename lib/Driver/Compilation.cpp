@@ -1,9 +1,11 @@
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Emit/Emit.h"
+#include "megalith/IR/Buffers.h"
 #include "megalith/IR/Text.h"
+#include "megalith/Lower/Buffers.h"
 #include "megalith/Lower/Model.h"
 #include "megalith/Lower/Pipeline.h"
-#include "megalith/Sema/Pipeline.h"
+#include "megalith/Sema/Buffers.h"
 #include "megalith/Syntax/Parse.h"
 #include "megalith/Transforms/Passes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -313,13 +315,16 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
   for (size_t i = 0; i < facts.size(); ++i)
     for (const auto &[name, node] : result.models[i].checked.graph.results)
       facts[i].results.push_back(name);
-  auto checked = checkPipeline(*pipeline, facts, options.sets, diags);
-  if (!checked || diags.hasErrors())
-    return std::nullopt;
-
   std::optional<ir::Module> module;
-  if (options.irFile.empty()) {
+  if (pipeline->ofBuffers) {
+    if (const auto checked = checkBuffers(*pipeline, options.sets, diags))
+      module = lowerBuffers(*checked, diags.sources());
+  } else if (const auto checked = checkPipeline(*pipeline, facts, options.sets, diags)) {
     module = lowerPipeline(*checked, diags.sources());
+  }
+  if (!module || diags.hasErrors())
+    return std::nullopt;
+  if (options.irFile.empty()) {
     for (const LoadedModel &model : result.models)
       lowerModel(model.checked, model.name, *module);
     // Other files, such as lists of what is harmless, are no part of the kernel.
@@ -365,6 +370,11 @@ std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOption
   const auto wishes = readPlanOptions(options, diags);
   if (!wishes)
     return std::nullopt;
+  if (ir::ofBuffers(module)) {
+    diags.report(Diag::Unsupported, module.root.loc, "a kernel of a pipeline of buffers",
+                 "`megalith run --inputs=FILE --outputs=FILE`, which calls it on the reference executor");
+    return std::nullopt;
+  }
   auto plan = plan::makePlan(module, *wishes->profile, wishes->knobs, diags);
   if (!plan || !plan::verify(*plan, diags))
     return std::nullopt;

@@ -64,6 +64,10 @@ static void collectCalls(const std::vector<ast::Stmt> &body, const ast::Pipeline
 std::optional<std::string> stateDiagram(const std::string &path, Diagnostics &diags) {
   const auto source = openSource(diags, path);
   const auto file = source ? ast::parsePipeline(diags, *source) : std::nullopt;
+  if (file && file->ofBuffers) {
+    diags.report(Diag::MissingKey, file->name.loc, "a diagram of states", "states");
+    return std::nullopt;
+  }
   const auto graph = file ? checkStateGraph(*file, diags) : std::nullopt;
   if (!graph)
     return std::nullopt;

@@ -22,6 +22,9 @@ std::optional<Op> requiredParent(Op op) {
   case Op::Stage:
   case Op::Tick:
   case Op::Model:
+  case Op::Dim:
+  case Op::Buffer:
+  case Op::Items:
     return Op::Module;
   case Op::PolicyState:
   case Op::PolicyObserve:
@@ -66,6 +69,9 @@ std::vector<Op> terminators(Op op) {
   case Op::Stream:
   case Op::Map:
   case Op::Segment:
+  case Op::Buffer:
+  case Op::BufferScan:
+  case Op::BufferSort:
     return {Op::Yield};
   default:
     return {};
@@ -73,7 +79,9 @@ std::vector<Op> terminators(Op op) {
 }
 
 /// Whether a region is evaluated for its value, and so changes nothing.
-bool isPure(Op op, size_t region) { return hasTrait(op, Trait::ForValue) || (op == Op::While && region == 0); }
+bool isPure(Op op, size_t region) {
+  return hasTrait(op, Trait::ForValue) || ((op == Op::While || op == Op::Items) && region == 0);
+}
 
 /// Passes after which the module is still at the pipe level.
 constexpr const char *pipePasses[] = {"lower", "inline-policies", "fold-constants"};
@@ -230,7 +238,7 @@ bool Verifier::checkRegion(const Operation &parent, const Region &region) {
     if (!define(parent, v))
       return false;
   std::vector<Op> ends = terminators(parent.op);
-  if (parent.op == Op::While && &region == &parent.regions[0]) // the condition
+  if ((parent.op == Op::While || parent.op == Op::Items) && &region == &parent.regions[0]) // the condition, the range
     ends = {Op::Yield};
   for (size_t i = 0; i < region.ops.size(); ++i) {
     const Operation &op = region.ops[i];

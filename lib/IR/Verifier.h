@@ -101,6 +101,11 @@ private:
   /// The one value that a region yields; no type after a report.
   std::optional<Type> yielded(const Operation &op, unsigned region = 0);
   bool checkOver(const Operation &op);
+  bool checkBufferOp(const Operation &op);
+  bool checkBufferRange(const Operation &op);
+  const Operation *bufferNamed(const Operation &op, llvm::StringRef name);
+  /// A pipeline of buffers has other parts.
+  bool checkBuffers();
   const Operation *terminator(const Operation &op, unsigned region = 0) const;
   const Type &operandType(const Operation &op, unsigned i) const { return module.type(op.operands[i]); }
 

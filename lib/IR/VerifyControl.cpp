@@ -31,6 +31,16 @@ bool Verifier::checkControlOp(const Operation &op) {
     return operandIs(op, 0, i32) && operandIs(op, 1, i32);
   case Op::While:
     return yields(op, {boolean});
+  case Op::Dim:
+  case Op::Buffer:
+  case Op::Items:
+  case Op::DimGet:
+  case Op::BufferAt:
+  case Op::BufferSet:
+  case Op::BufferCopy:
+  case Op::BufferScan:
+  case Op::BufferSort:
+    return checkBufferOp(op);
 
   case Op::Tokens:
     return resultIs(op, Type::seq(0));

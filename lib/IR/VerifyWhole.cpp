@@ -8,6 +8,8 @@
 namespace megalith::ir {
 
 bool Verifier::runWhole() {
+  if (!module.all(Op::Buffer).empty())
+    return checkPlaces() && checkBuffers();
   if (!checkParams() || !checkStates() || !checkPlaces() || !checkSites() || !checkParts())
     return false;
   for (const Operation *op : module.all(Op::Model)) {

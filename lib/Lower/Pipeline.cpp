@@ -1,4 +1,5 @@
 #include "megalith/Lower/Pipeline.h"
+#include "Declarations.h"
 #include "StageBody.h"
 #include "megalith/IR/Calls.h"
 #include <set>
@@ -15,29 +16,14 @@ public:
   PipelineLowering(const CheckedPipeline &pipeline, Module &module) : pipeline(pipeline), module(module) {}
 
   void run(const SourceFiles &files) {
-    module.root.op = Op::Module;
-    module.root.name = pipeline.name;
-    module.root.loc = pipeline.loc;
-    module.root.set<attr::after>("lower");
+    beginModule(module, pipeline.name, pipeline.loc, files);
     module.root.set<attr::fault>(pipeline.fault);
     if (!pipeline.cancel.empty())
       module.root.set<attr::cancel>(pipeline.cancel);
     if (!pipeline.deadline.empty())
       module.root.set<attr::deadline>(pipeline.deadline);
-    module.root.regions.emplace_back();
-    for (uint32_t i = 0; i < files.size(); ++i) {
-      Operation &o = add(Op::File, "", SourceLoc());
-      o.set<attr::index>(static_cast<int64_t>(i));
-      o.set<attr::path>(files.name(i).str());
-    }
-    for (const CheckedParam &p : pipeline.params) {
-      Operation &o = add(Op::Param, p.name, p.loc);
-      o.set<attr::type>(scalarOf(p.value.elem));
-      if (p.value.seq)
-        list(o, p.value.elem, p.value.items);
-      else
-        o.set<attr::value>(number(p.value));
-    }
+    for (const CheckedParam &p : pipeline.params)
+      lowerParam(module, p);
     for (const CheckedField &f : pipeline.fields)
       field(add(Op::Field, f.name, f.loc), f);
     for (const CheckedInput &i : pipeline.inputs)
@@ -102,7 +88,7 @@ private:
     return most;
   }
 
-  Operation &add(Op op, const std::string &name, SourceLoc loc) { return addTo(module.root.region(), op, name, loc); }
+  Operation &add(Op op, const std::string &name, SourceLoc loc) { return declare(module, op, name, loc); }
 
   Operation &addTo(Region &region, Op op, const std::string &name, SourceLoc loc) {
     Builder builder(module, region);
@@ -110,25 +96,6 @@ private:
     Operation &o = builder.create(op);
     o.name = name;
     return o;
-  }
-
-  static Number number(const Constant &c) {
-    if (c.elem == sema::Elem::F32)
-      return c.floatValue;
-    return c.intValue;
-  }
-
-  static void list(Operation &o, sema::Elem elem, const std::vector<Constant> &of) {
-    std::vector<double> numbers;
-    std::vector<int64_t> items;
-    for (const Constant &item : of) {
-      numbers.push_back(item.floatValue);
-      items.push_back(item.intValue);
-    }
-    if (elem == sema::Elem::F32)
-      o.set<attr::numbers>(numbers);
-    else
-      o.set<attr::items>(items);
   }
 
   static void field(Operation &o, const CheckedField &f) {
@@ -139,7 +106,7 @@ private:
     if (type.isList())
       o.set<attr::capacity>(type.kind == Type::Table ? type.inner : type.size);
     else
-      o.set<attr::init>(number(f.init));
+      o.set<attr::init>(numberOf(f.init));
     if (f.inferred)
       o.set<attr::inferred>(true);
     if (f.type.elem == sema::Elem::Kept)
@@ -158,9 +125,9 @@ private:
       return;
     o.set<attr::optional>(true);
     if (!i.type.seq)
-      o.set<attr::init>(number(i.init));
+      o.set<attr::init>(numberOf(i.init));
     else if (!i.items.empty())
-      list(o, i.type.elem, i.items);
+      setList(o, i.type.elem, i.items);
   }
 
   void state(const CheckedState &s) {

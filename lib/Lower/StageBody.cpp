@@ -39,7 +39,7 @@ ir::Type typeOf(const sema::Type &t) {
 }
 
 bool mayFault(const Expr &e) {
-  if (e.kind == Expr::SeqAt || e.is(sema::Predefined::Last))
+  if (e.kind == Expr::SeqAt || e.kind == Expr::BufferAt || e.is(sema::Predefined::Last))
     return true;
   if (e.kind == Expr::ModelCall) // it stands elsewhere
     return false;
@@ -513,6 +513,13 @@ Value StageBody::expression(const Expr &e) {
     break;
   case Expr::Sampling:
     return named<attr::setting>(Op::Sampling, e, "", e.name());
+  case Expr::DimRead: {
+    const Value v = emit(Op::DimGet, e.loc, {}, i32, e.name());
+    module.values[v.id].hint = e.name();
+    return v;
+  }
+  case Expr::BufferAt:
+    return emit(Op::BufferAt, e.loc, arguments(e), typeOf(e.type), e.name());
   }
   return Value();
 }

@@ -3,7 +3,7 @@
 #define MEGALITH_LIB_LOWER_STAGEBODY_H
 
 #include "megalith/IR/IR.h"
-#include "megalith/Sema/Pipeline.h"
+#include "megalith/Sema/Buffers.h"
 #include <map>
 
 namespace megalith {
@@ -28,7 +28,13 @@ public:
   void order(const std::vector<sema::ExprRef> &keys);
   void yield(ir::Value v, SourceLoc loc);
 
+  // Of a stage over buffers (Buffers.cpp).
+  void bind(ir::Region &r, const std::string &name, int depth);
+  void statements(const std::vector<BufferStmt> &body);
+  void yield(const std::vector<sema::ExprRef> &list, SourceLoc loc);
+
 private:
+  void statement(const BufferStmt &s);
   void statement(const sema::Stmt &s);
   void branch(const sema::Stmt &s);
   void repeat(const sema::Stmt &s);

@@ -465,6 +465,50 @@ ReducerInput Control::inputOf(const Operation &reduce) {
   return input;
 }
 
+/// The longest suffix of n = ngram..1 tokens that occurred before, its most
+/// recent earlier occurrence, up to `width` following tokens. Of a table: so many occurrences, with distinct
+/// following tokens, in this order.
+void Control::lookup(const Operation &op) {
+  const std::vector<int32_t> s = operand(op, 0).seq;
+  const ir::Type &type = program.module.type(op.result());
+  const bool table = type.kind == ir::Type::Table;
+  const ir::Value of = ir::operandNamed(op, ir::Operand::From), bound = ir::operandNamed(op, ir::Operand::Ngram);
+  const std::vector<int32_t> *from = of ? &value(of).seq : nullptr;
+  const int64_t ngram = bound ? std::min<int64_t>(op.get<attr::ngram>(), value(bound).i) : op.get<attr::ngram>();
+  int64_t width = std::max(operand(op, 1).i, 0);
+  if (int64_t capacity = table ? type.inner : type.size; capacity > 0)
+    width = std::min(width, capacity);
+  auto following = [&](const std::vector<int32_t> &text, int64_t first) {
+    auto length = static_cast<int64_t>(text.size());
+    first = std::min(first, length);
+    return std::vector<int32_t>(text.begin() + first, text.begin() + std::min(first + width, length));
+  };
+  std::vector<std::vector<int32_t>> found;
+  const size_t most = width == 0 ? 0 : table ? type.size : 1;
+  const auto &oracle = machine.options.oracleDrafts;
+  if (static_cast<size_t>(r.number) < oracle.size()) {
+    std::vector<int32_t> proposed = following(oracle[r.number], r.generated());
+    proposed.erase(std::find_if(proposed.begin(), proposed.end(), [](int32_t token) { return token < 0; }),
+                   proposed.end());
+    if (!proposed.empty())
+      found.push_back(std::move(proposed));
+  } else {
+    const std::vector<int32_t> text = from ? *from : s;
+    const auto length = static_cast<int64_t>(s.size());
+    for (int64_t n = std::min(ngram, length); n > 0; --n)
+      for (int64_t end = static_cast<int64_t>(text.size()) - 1; end >= n && found.size() < most; --end)
+        if (std::equal(s.end() - n, s.end(), text.begin() + end - n) &&
+            std::none_of(found.begin(), found.end(), [&](const auto &row) { return row[0] == text[end]; }))
+          found.push_back(following(text, end));
+  }
+  Val all;
+  if (table)
+    all.rows = std::move(found);
+  else if (!found.empty())
+    all.seq = std::move(found[0]);
+  result(op) = std::move(all);
+}
+
 std::vector<int64_t> Control::keysOf(const Operation &order) {
   runRegion(order.region(), 0);
   std::vector<int64_t> keys;

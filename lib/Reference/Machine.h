@@ -2,8 +2,8 @@
 #ifndef MEGALITH_LIB_REFERENCE_MACHINE_H
 #define MEGALITH_LIB_REFERENCE_MACHINE_H
 
-#include "Program.h"
 #include "Tensor.h"
+#include "Values.h"
 #include "megalith/Contract/Limits.h"
 #include "megalith/Reference/Executor.h"
 #include "megalith/Reference/Reduce.h"
@@ -14,19 +14,6 @@
 #include <set>
 
 namespace megalith::reference {
-
-enum class Fault : int32_t {
-#define FAULT(Enum, Code, Name, Text, Numbers) Enum = Code,
-#include "megalith/Contract/Faults.def"
-};
-const char *faultName(Fault fault);
-
-/// Thrown by control code that cannot go on; ends the request.
-struct FaultSignal {
-  Fault fault;
-  SourceLoc loc; ///< of the operation
-  FaultNumbers numbers = {};
-};
 
 /// What was fed at a place.
 struct FedRow {

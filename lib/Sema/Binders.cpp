@@ -33,7 +33,7 @@ ExprRef Expressions::checkBinder(const Builtin &f, const ast::Expr &e) {
     return nullptr;
   }
   const auto &[name, loc] = *e.binder;
-  if (reservedWord(name)) {
+  if (ctx.isReserved(name)) {
     diags.report(Diag::ReservedName, loc, name, "the number of a range");
     return nullptr;
   }
@@ -159,6 +159,8 @@ ExprRef Expressions::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scop
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
 /// more for what goes beyond them, and all of a stage together not very many.
 bool Expressions::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of) {
+  if (inner.kind == Scope::Items) // nobody waits for it but its caller
+    return true;
   constexpr int64_t beyond = limits::roundsBeyond, together = limits::roundsTogether;
   const int64_t limit = ctx.mostPositions() + beyond;
   const bool nested = inner.rounds > 1;

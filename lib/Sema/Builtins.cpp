@@ -67,6 +67,17 @@ ExprRef Arguments::valueOf(llvm::StringRef name) const {
 /// Whether a constant, or a value here, may use it at all.
 bool Expressions::mayCall(const Builtin &f, const ast::Expr &e) {
   const bool constant = scope.kind == Scope::Params;
+  if (scope.kind == Scope::Items) {
+    const bool plain = f.where == Builtin::Constant && f.id != Function::Len;
+    const bool ofRange =
+        f.binds() && f.id != Function::Map && f.id != Function::Scan && f.id != Function::Top && f.id != Function::Sort;
+    if (plain || ofRange || f.id == Function::Tiers || (f.id == Function::ArgMax && e.binder))
+      return true;
+    diags.report(Diag::EffectNotAllowed, e.loc, f.quoted, "a stage over buffers");
+    if (f.id == Function::Scan || f.id == Function::Sort)
+      diags.note("in a stage without `over` it gives a whole buffer its value: `- offset: scan(i in 0..b, ...)`");
+    return false;
+  }
   if (f.where == Builtin::Effect && (scope.noEffects || constant))
     diags.report(Diag::EffectNotAllowed, e.loc, f.quoted, scope.noEffects ? scope.noEffects : "a constant");
   else if (f.where != Builtin::Constant && constant)

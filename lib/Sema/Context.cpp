@@ -46,6 +46,12 @@ std::vector<std::string> Context::visibleNames(const Scope &scope) const {
     names.push_back(p.name);
   if (scope.kind == Scope::Params)
     return names;
+  for (const CheckedDim &d : buffers.dims)
+    names.push_back(d.name);
+  for (const CheckedBuffer &b : buffers.buffers)
+    names.push_back(b.name);
+  if (scope.kind == Scope::Items)
+    return names;
   for (const CheckedField &f : out.fields)
     if (!f.local)
       names.push_back(f.name);
@@ -99,6 +105,8 @@ const CheckedInput *Context::input(const std::string &name) const { return named
 const CheckedParam *Context::param(const std::string &name) const { return named(out.params, name); }
 const CheckedPolicy *Context::policy(const std::string &name) const { return named(out.policies, name); }
 const CheckedState *Context::state(const std::string &name) const { return named(out.states, name); }
+const CheckedDim *Context::dim(const std::string &name) const { return named(buffers.dims, name); }
+const CheckedBuffer *Context::buffer(const std::string &name) const { return named(buffers.buffers, name); }
 const CheckedPool *Context::pool(const std::string &name) const { return named(out.pools, name); }
 const ModelFacts *Context::model(const std::string &name) const { return named(facts, name); }
 
@@ -112,6 +120,13 @@ int64_t Context::slots() const {
 int64_t Context::rowsPerPass() const {
   const CheckedParam *p = param("rows_per_pass");
   return p && !p->value.seq && p->value.elem == Elem::I32 ? p->value.intValue : 64;
+}
+
+bool Context::isReserved(const std::string &name) const {
+  static const char *const words[] = {"if", "else", "and", "or", "not", "in", "true", "false", "none"};
+  if (!in.ofBuffers)
+    return reservedWord(name);
+  return findBuiltin(name) || llvm::any_of(words, [&](const char *word) { return name == word; });
 }
 
 void Context::reportUnknown(Diag id, SourceLoc loc, const std::string &name,

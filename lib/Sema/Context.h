@@ -3,6 +3,7 @@
 #define MEGALITH_LIB_SEMA_CONTEXT_H
 
 #include "Scope.h"
+#include "megalith/Sema/Buffers.h"
 #include <memory>
 #include <set>
 
@@ -37,6 +38,13 @@ struct Variable {
   std::string name;
 };
 
+/// What a stage reads of a buffer.
+struct BufferRead {
+  std::string name;
+  std::vector<ExprRef> indices;
+  SourceLoc loc;
+};
+
 /// What is known of the file so far.
 struct Known {
   CheckedPipeline out;
@@ -58,6 +66,9 @@ struct Known {
   const Locals *here = nullptr; ///< of the stage or policy that is checked
   std::map<std::string, Growth> growths;
   std::map<std::string, Variable> variables;
+  CheckedBuffers buffers;               ///< of a pipeline of buffers
+  std::map<std::string, Range> holds;   ///< what all elements of a buffer are known to be
+  std::vector<BufferRead> bufferReads;  ///< of the stage that is checked
   std::set<const ast::Stmt *> changing; ///< assignments of a local that a block further inside changes
   /// State -> the stage on it.
   std::map<std::string, const ast::StageDecl *> stageOn;
@@ -81,6 +92,9 @@ public:
   const std::vector<std::pair<std::string, std::string>> &sets;
   Diagnostics &diags;
 
+  /// Whether a name has a meaning in this file already. Buffers have no request: its names are free.
+  bool isReserved(const std::string &name) const;
+
   // One mistake, one error.
   /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.
   bool firstUse(const std::string &name) { return !bad.count(name) && unknown.insert(name).second; }
@@ -102,6 +116,8 @@ public:
   const CheckedParam *param(const std::string &name) const;
   const CheckedPolicy *policy(const std::string &name) const;
   const CheckedState *state(const std::string &name) const;
+  const CheckedDim *dim(const std::string &name) const;
+  const CheckedBuffer *buffer(const std::string &name) const;
   const ModelFacts *model(const std::string &name) const;
   int64_t slots() const;
   int64_t rowsPerPass() const;

@@ -12,6 +12,8 @@ public:
 
   void checkNames();
   void checkParams();
+  void checkDims();
+  void checkBuffers();
   void checkFields();
   void checkPools();
   void checkPolicies();

@@ -6,7 +6,7 @@
 namespace megalith::sema {
 
 bool Declarations::declare(const ast::Name &name, const std::string &what) {
-  const bool reserved = reservedWord(name.text);
+  const bool reserved = ctx.isReserved(name.text);
   auto [it, fresh] = ctx.declared.emplace(name.text, what);
   if (reserved)
     diags.report(Diag::ReservedName, name.loc, name.text, what);

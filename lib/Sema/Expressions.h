@@ -26,6 +26,10 @@ public:
   bool checkRange(const ast::Expr &range, const std::string &what, Scope &inner, ExprRef &low, ExprRef &high,
                   int64_t &most);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc, const Expr *of = nullptr);
+  /// The base of an index or a slice, if that is a buffer: null otherwise. `indices`: those in front.
+  const CheckedBuffer *bufferOf(const ast::Expr &e, std::vector<const ast::Expr *> &indices) const;
+  /// Indices of the first dimensions of a buffer. False after a report.
+  bool checkIndices(const std::vector<const ast::Expr *> &written, std::vector<ExprRef> &indices);
   /// A name of a field that keeps rows.
   ExprRef checkKept(const ast::Expr &e, const std::string &what);
 
@@ -45,6 +49,7 @@ private:
   ExprRef checkBinary(const ast::Expr &e);
   ExprRef checkConditional(const ast::Expr &e);
   ExprRef checkIndex(const ast::Expr &e);
+  ExprRef checkElement(const ast::Expr &e, const CheckedBuffer &buffer, const std::vector<const ast::Expr *> &written);
   ExprRef checkSlice(const ast::Expr &e);
   ExprRef checkKnown(const ast::Expr &e);
   ExprRef checkCall(const ast::Expr &e);

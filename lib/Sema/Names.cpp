@@ -117,7 +117,18 @@ ExprRef Expressions::checkSimpleName(const ast::Expr &e) {
     list->data = Name{name};
     return list;
   }
-  if (scope.kind != Scope::Params) {
+  if (const CheckedDim *d = ctx.dim(name)) {
+    ctx.used.insert(name);
+    return make(Expr::DimRead, Type::scalar(Elem::I32), e.loc, {}, Name{name}, {d->least, d->most});
+  }
+  if (ctx.buffer(name)) {
+    ctx.used.insert(name);
+    diags.report(Diag::WholeBuffer, e.loc, name);
+    diags.note(
+        fmt::format("an element is `{0}[i]`, with an index for each dimension; `- to[a:b]: {0}[c:d]` copies", name));
+    return nullptr;
+  }
+  if (scope.kind != Scope::Params && scope.kind != Scope::Items) {
     const auto flow = scope.flows.find(name);
     if (const CheckedField *f = ctx.field(name)) {
       ctx.used.insert(name);

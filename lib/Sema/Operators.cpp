@@ -113,6 +113,8 @@ ExprRef Expressions::checkConditional(const ast::Expr &e) {
 }
 
 ExprRef Expressions::checkIndex(const ast::Expr &e) {
+  if (std::vector<const ast::Expr *> indices; const CheckedBuffer *buffer = bufferOf(e, indices))
+    return checkElement(e, *buffer, indices);
   ExprRef base = check(*e.args[0]);
   const bool rows = base && base->type.elem == Elem::Logits;
   base = plain(ctx, base, *e.args[0]);
@@ -143,6 +145,11 @@ ExprRef Expressions::checkIndex(const ast::Expr &e) {
 
 /// Of a sequence, or of the rows of a call.
 ExprRef Expressions::checkSlice(const ast::Expr &e) {
+  if (std::vector<const ast::Expr *> indices; const CheckedBuffer *buffer = bufferOf(*e.args[0], indices)) {
+    diags.report(Diag::WholeBuffer, e.loc, buffer->name);
+    diags.note("a slice is copied, by a statement of its own: `- to[a:b]: from[c:d]`");
+    return nullptr;
+  }
   ExprRef base = check(*e.args[0]), lo, hi;
   if (base && base->kind == Expr::TopParts)
     base = value(*e.args[0]); // an error

@@ -215,7 +215,7 @@ void Declarations::checkParams() {
 
   // Reserved params that the file leaves out have their default, and `--set` works on them.
   const auto reserve = [&](const char *reserved, int64_t otherwise) {
-    if (llvm::is_contained(known, reserved))
+    if (llvm::is_contained(known, reserved) || ctx.in.ofBuffers)
       return;
     known.push_back(reserved);
     ast::Param implicit;
@@ -237,11 +237,12 @@ void Declarations::checkParams() {
     if (!llvm::is_contained(known, name)) {
       diags.report(Diag::UnknownParam, SourceLoc(), name);
       if (nearestName(name, known).empty())
-        diags.note("its params are " + llvm::join(known, ", "));
+        diags.note(known.empty() ? "it has none" : "its params are " + llvm::join(known, ", "));
       else
         diags.suggest(name, known);
     }
-  checkReserved();
+  if (!ctx.in.ofBuffers)
+    checkReserved();
 }
 
 void Declarations::checkReserved() {

@@ -62,7 +62,7 @@ struct Scope {
     Type type;
     Range range;
   };
-  enum Kind { Params, Policy, Stage } kind = Params;
+  enum Kind { Params, Policy, Stage, Items } kind = Params;
   const CheckedPolicy *policy = nullptr; ///< of Kind Policy; outputs so far
   bool observing = false;                ///< in `observe`: its arguments are visible
   const CheckedStage *stage = nullptr;

@@ -15,12 +15,18 @@ public:
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    refusePlanned(sections, what,
-                  {{"buffers", "fields of the request"},
-                   {"queues", "states that requests wait in"},
-                   {"extern", "inputs of the request"}});
-    checkKeys(sections, what, {"pipeline", "models", "params", "request", "states", "kv", "policies", "stages"});
-    requireKeys(sections, what, root.loc, {"pipeline", "states", "stages"});
+    refusePlanned(
+        sections, what,
+        {{"queues", "states that requests wait in"}, {"extern", "inputs of the request, or `buffers` of a call"}});
+    file.ofBuffers = ofBuffers = find(sections, "buffers") || find(sections, "dims");
+    if (ofBuffers) {
+      checkOfBuffers(sections);
+      checkKeys(sections, what, {"pipeline", "params", "dims", "buffers", "stages"});
+      requireKeys(sections, what, root.loc, {"pipeline", "buffers", "stages"});
+    } else {
+      checkKeys(sections, what, {"pipeline", "models", "params", "request", "states", "kv", "policies", "stages"});
+      requireKeys(sections, what, root.loc, {"pipeline", "states", "stages"});
+    }
     for (const KeyValue &section : sections)
       readSection(section);
     return std::move(file);
@@ -30,20 +36,39 @@ private:
   static constexpr const char *gotoForm = "`goto` is a state or `STATE if condition else OTHER`";
   PipelineFile file;
 
+  /// Buffers are of a call, which has no request.
+  void checkOfBuffers(std::vector<KeyValue> &sections) {
+    const auto first =
+        llvm::find_if(sections, [](const KeyValue &s) { return s.key.text == "buffers" || s.key.text == "dims"; });
+    const KeyValue buffers = *first;
+    llvm::erase_if(sections, [&](const KeyValue &s) {
+      const std::string &key = s.key.text;
+      if (key != "models" && key != "request" && key != "states" && key != "kv" && key != "policies")
+        return false;
+      diags.report(Diag::BesideBuffers, s.key.loc, key, buffers.key.text);
+      diags.note(buffers.key.loc, "a pipeline with buffers is called by another program: it has no model, request or "
+                                  "state");
+      return true;
+    });
+  }
+
   void readSection(const KeyValue &section) {
     const std::string &key = section.key.text;
     if (key == "pipeline") {
       file.name = readName(*section.value, "`pipeline`", "a name of letters, digits and `_`");
       return;
     }
-    void (PipelineReader::*readEntry)(const KeyValue &) = key == "models"     ? &PipelineReader::readModel
-                                                          : key == "params"   ? &PipelineReader::readParam
-                                                          : key == "request"  ? &PipelineReader::readRequestField
-                                                          : key == "states"   ? &PipelineReader::readState
-                                                          : key == "kv"       ? &PipelineReader::readPool
-                                                          : key == "policies" ? &PipelineReader::readPolicy
-                                                          : key == "stages"   ? &PipelineReader::readStage
-                                                                              : nullptr;
+    void (PipelineReader::*readEntry)(const KeyValue &) =
+        key == "models"     ? &PipelineReader::readModel
+        : key == "params"   ? &PipelineReader::readParam
+        : key == "request"  ? &PipelineReader::readRequestField
+        : key == "states"   ? &PipelineReader::readState
+        : key == "kv"       ? &PipelineReader::readPool
+        : key == "policies" ? &PipelineReader::readPolicy
+        : key == "dims"     ? &PipelineReader::readDim
+        : key == "buffers"  ? &PipelineReader::readBuffer
+        : key == "stages"   ? ofBuffers ? &PipelineReader::readItems : &PipelineReader::readStage
+                            : nullptr;
     if (!readEntry)
       return;
     if (key == "states")
@@ -214,6 +239,70 @@ private:
       if (field.loc)
         stage.progress = std::move(field);
     }
+    file.stages.push_back(std::move(stage));
+  }
+
+  void readDim(const KeyValue &entry) {
+    const std::string what = "dim " + ticks(entry.key.text);
+    checkName(entry.key, "a dim");
+    ExprPtr range = readExpr(*entry.value, what, "a dim is a range such as `0..65536`");
+    if (range && range->kind != Expr::Range)
+      diags.report(Diag::ExprSyntax, range->loc, "a range such as `0..65536`", "another expression");
+    else
+      file.dims.push_back({entry.key, std::move(range)});
+  }
+
+  void readBuffer(const KeyValue &entry) {
+    const std::string what = "buffer " + ticks(entry.key.text);
+    checkName(entry.key, "a buffer");
+    BufferDecl buffer;
+    buffer.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what, {"shape", "dtype"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(keys, what, entry.key.loc, {"shape", "dtype"});
+    if (const YamlNode *shape = find(keys, "shape"))
+      readShape(*shape, what, buffer);
+    if (const YamlNode *dtype = find(keys, "dtype"))
+      buffer.dtype = readName(*dtype, "`dtype` of " + what, "`i32`, `i64`, `f32`, `bool`, `f16` or `bf16`");
+    file.buffers.push_back(std::move(buffer));
+  }
+
+  /// A list of YAML, or one of our own in a word: `'[b, g + 1]'`.
+  void readShape(const YamlNode &shape, const std::string &what, BufferDecl &buffer) {
+    buffer.shapeLoc = shape.loc;
+    if (shape.kind == YamlNode::Sequence) {
+      for (const auto &item : shape.items)
+        if (ExprPtr size = readExpr(*item, "a size of `shape` of " + what))
+          buffer.shape.push_back(std::move(size));
+      return;
+    }
+    ExprPtr list = readExpr(shape, "`shape` of " + what);
+    if (list && list->kind != Expr::List)
+      diags.report(Diag::ExprSyntax, list->loc, "a list of sizes such as `[b, g]`", "another expression");
+    else if (list)
+      buffer.shape = std::move(list->args);
+  }
+
+  /// A stage over buffers.
+  void readItems(const KeyValue &entry) {
+    const std::string what = "stage " + ticks(entry.key.text);
+    checkName(entry.key, "a stage");
+    StageDecl stage;
+    stage.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what, {"over", "mapping", "do"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(keys, what, entry.key.loc, {"do"});
+    if (const YamlNode *over = find(keys, "over"))
+      stage.over = readBinder(*over, "`over` of " + what, "the number of an item", stage.items);
+    if (const YamlNode *mapping = find(keys, "mapping")) {
+      Name word = readName(*mapping, "`mapping` of " + what, "`serial`, `lane`, `warp` or `auto`");
+      if (word.loc)
+        stage.mapping = std::move(word);
+    }
+    if (const YamlNode *body = find(keys, "do"))
+      stage.body = readBody(*body, "`do` of " + what, /*inGraph=*/false);
     file.stages.push_back(std::move(stage));
   }
 

@@ -95,7 +95,7 @@ public:
       values += ", " + name.text + "=" + written(*value);
     switch (stmt.kind) {
     case Stmt::Assign:
-      line(stmt.loc, stmt.target.text + ": " + values);
+      line(stmt.loc, (stmt.place ? written(*stmt.place) : stmt.target.text) + ": " + values);
       break;
     case Stmt::Effect:
       line(stmt.loc, values);
@@ -225,8 +225,19 @@ std::string print(const PipelineFile &pipeline) {
       p.line(output.name.loc, "output " + output.name.text + ": " + printOptional(output.value));
     --p.indent;
   }
+  for (const DimDecl &dim : pipeline.dims)
+    p.line(dim.name.loc, "dim " + dim.name.text + ": " + printOptional(dim.range));
+  for (const BufferDecl &buffer : pipeline.buffers)
+    p.line(buffer.name.loc, fmt::format("buffer {}: {}[{}]", buffer.name.text, buffer.dtype.text, join(buffer.shape)));
   for (const StageDecl &stage : pipeline.stages) {
-    p.line(stage.name.loc, "stage " + stage.name.text + " on " + join(stage.on));
+    std::string text = "stage " + stage.name.text;
+    if (!stage.on.empty())
+      text += " on " + join(stage.on);
+    if (stage.over)
+      text += " over " + stage.over->text + " in " + printOptional(stage.items);
+    if (stage.mapping)
+      text += " mapping " + stage.mapping->text;
+    p.line(stage.name.loc, text);
     if (!stage.order.empty())
       p.line(stage.orderLoc, "  order " + join(stage.order));
     if (stage.limit)

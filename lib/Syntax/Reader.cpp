@@ -258,10 +258,10 @@ bool Reader::reportPython(const YamlNode &statement) {
     const std::string after =
         op.empty() ? value.str()
                    : fmt::format(fmt::runtime(sum ? "{} {} {}" : "{} {} ({})"), target.str(), op.str(), value.str());
-    if (target != name)
+    if (target != name && !ofBuffers)
       diags.note(elementNote(target, after));
     else
-      diags.note(fmt::format("write `- {}: {}`{}", name.str(), after, op == "+" ? "; only `count:` has `+=`" : ""));
+      diags.note(fmt::format("write `- {}: {}`{}", target.str(), after, op == "+" ? "; only `count:` has `+=`" : ""));
     return true;
   }
   if (statement.kind != YamlNode::Map)
@@ -358,6 +358,12 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
     return stmt;
   }
   stmt.kind = Stmt::Assign;
+  if (ofBuffers && llvm::StringRef(head.key.text).contains('[')) {
+    readPlace(*head.keyNode, stmt);
+    if (isExprNode(*head.value, what))
+      stmt.values.push_back(ExprParser(diags, *head.value).parseWhole());
+    return stmt;
+  }
   stmt.target =
       inGraph ? readName(*head.keyNode, "the left side of a statement", "a name of letters, digits and `_`")
               : readName(*head.keyNode, "the left side of a statement", "a name such as `draft` or `kv.target.keep`",
@@ -383,6 +389,40 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   return stmt;
 }
 
+/// `name[i]` or `name[a:b]`, on the left side.
+void Reader::readPlace(const YamlNode &key, Stmt &stmt) {
+  stmt.place = readExpr(key, "the left side of a statement");
+  const Expr *base = stmt.place.get();
+  while (base && (base->kind == Expr::Index || base->kind == Expr::Slice))
+    base = base->args[0].get();
+  if (!base)
+    return;
+  if (base == stmt.place.get() || base->kind != Expr::Path)
+    diags.report(Diag::WrongNodeKind, stmt.place->loc, "the left side of a statement",
+                 "a name, or a part of a buffer such as `next[i]`", ticks(key.text));
+  else
+    stmt.target = {base->text, base->loc};
+}
+
+std::optional<Name> Reader::readBinder(const YamlNode &node, const std::string &what, const char *thing,
+                                       ExprPtr &range) {
+  ExprPtr in = readExpr(node, what);
+  if (in)
+    endWithChoice(in);
+  if (!in)
+    return std::nullopt;
+  if (!isBinder(*in)) {
+    diags.report(Diag::ExprSyntax, in->loc, "`i in a..b`", "another expression");
+    if (in->kind == Expr::Conditional)
+      diags.note("a choice in front of `..` stands in parentheses: `i in (a if c else b)..n`");
+    return std::nullopt;
+  }
+  Name name = {in->args[0]->text, in->args[0]->loc};
+  checkName(name, thing);
+  range = std::move(in->args[1]);
+  return name;
+}
+
 /// `if:`, `for:`, `while:` or `repeat:` with its `do:`, in any order of keys.
 std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph) {
   Stmt stmt;
@@ -399,17 +439,10 @@ std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyVa
   } else if (head.key.text == "for") {
     stmt.kind = Stmt::For;
     checkKeys(entries, what, {"for", "do"});
-    ExprPtr in = readExpr(*head.value, "`for`");
-    if (in)
-      endWithChoice(in);
-    if (in && !isBinder(*in)) {
-      diags.report(Diag::ExprSyntax, in->loc, "`i in a..b`", "another expression");
-      if (in->kind == Expr::Conditional)
-        diags.note("a choice in front of `..` stands in parentheses: `i in (a if c else b)..n`");
-    } else if (in) {
-      stmt.target = {in->args[0]->text, in->args[0]->loc};
-      checkName(stmt.target, "a loop variable");
-      stmt.values.push_back(std::move(in->args[1]));
+    ExprPtr range;
+    if (const auto name = readBinder(*head.value, "`for`", "a loop variable", range)) {
+      stmt.target = *name;
+      stmt.values.push_back(std::move(range));
     }
   } else {
     stmt.kind = Stmt::While;

@@ -23,6 +23,7 @@ public:
 
   explicit Reader(Diagnostics &diags) : diags(diags) {}
   Diagnostics &diags;
+  bool ofBuffers = false; ///< statements may assign parts of buffers
 
   /// The entries of a mapping, the first of each key. Reports duplicates and
   /// keys that are not words; empty when `node` is no mapping.
@@ -51,6 +52,8 @@ public:
   /// A word that must be an identifier or, with `dotted`, a path of them.
   Name readName(const YamlNode &node, const std::string &what, const char *expected, bool dotted = false);
   /// One name or a list of them.
+  /// `i in a..b`, whose range becomes `range`; nullopt after a report.
+  std::optional<Name> readBinder(const YamlNode &node, const std::string &what, const char *thing, ExprPtr &range);
   std::vector<Name> readNames(const YamlNode &node, const std::string &what, const char *expected);
   bool readBool(const YamlNode &node, const std::string &what);
   /// `hint`: what to say to somebody who wrote a list.
@@ -65,6 +68,7 @@ private:
   std::vector<std::string> suggested; ///< of the last checkKeys
   bool isExprNode(const YamlNode &node, const std::string &what, const char *hint = QuoteHint);
   std::optional<Stmt> readStmt(const YamlNode &node, bool inGraph);
+  void readPlace(const YamlNode &key, Stmt &stmt);
   bool reportPython(const YamlNode &statement);
   std::optional<Stmt> readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph);
   bool expectScalar(const YamlNode &node, const std::string &what, const char *expected);

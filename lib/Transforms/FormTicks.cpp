@@ -483,6 +483,8 @@ private:
 } // namespace
 
 Module formTicks(Module module) {
+  if (!module.all(Op::Buffer).empty()) // a call has no ticks
+    return module;
   TickFormer(module).run();
   // What was computed again after a call may not be needed before it.
   dropUnused(module);

@@ -93,6 +93,7 @@ struct Option {
   Value value;
   std::string help;
   bool isRequired = false;
+  bool isUsual = false;                ///< most calls have it: it is suggested first
   std::vector<std::string> given = {}; ///< what stands on the command line
 
   bool isLetter() const { return name.size() == 1; }

@@ -18,7 +18,7 @@ public:
 private:
   KernelOptions kernelOptions;
   RunOptions running;
-  std::string requestsFile, arrivalsFile;
+  std::string requestsFile, arrivalsFile, inputsFile, outputsFile;
   Format format = Format::Auto;
   bool isText = false; ///< the results are for reading
   std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
@@ -28,6 +28,7 @@ private:
 
   bool runProgram(Diagnostics &diags) override;
   bool checkOptions(Diagnostics &diags) const;
+  bool callBuffers(const Program &program, Diagnostics &diags) const;
   bool readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags);
   std::optional<Kernel> load(const Program &program, Diagnostics &diags);
   void print(const RunReport &report) const { llvm::outs() << (isText ? formatText(report) : formatJson(report)); }
@@ -61,7 +62,11 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
   add("requests", inputFile(text(requestsFile, "file.jsonl")),
       "One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", \"eos\", \"stop\", \"priority\", "
       "\"sampling\"}")
-      .isRequired = true;
+      .isUsual = true;
+  add("inputs", inputFile(text(inputsFile, "file.safetensors")),
+      "Of a pipeline of buffers: the buffers that the call brings, by their names");
+  add("outputs", outputFile(text(outputsFile, "file.safetensors")),
+      "Of a pipeline of buffers: those that its stages write");
   add("device",
       choice(kernelOptions.device,
              {{Device::Auto, "auto", "a GPU if there is one, else the reference executor"},
@@ -214,13 +219,47 @@ std::optional<Kernel> RunCommand::load(const Program &program, Diagnostics &diag
   return std::move(*kernel);
 }
 
+/// One call of a pipeline of buffers.
+bool RunCommand::callBuffers(const Program &program, Diagnostics &diags) const {
+  for (const char *option : {"inputs", "outputs"})
+    if (!given(option)) {
+      badOption(diags, fmt::format("--{}", option), "a pipeline of buffers needs it: `--inputs=FILE --outputs=FILE`");
+      return false;
+    }
+  if (kernelOptions.device == Device::Cuda || kernelOptions.device == Device::Cpu) {
+    badOption(diags, "--device", "a pipeline of buffers has no kernel in this version; `reference` calls it");
+    return false;
+  }
+  for (const char *option : {"requests", "arrivals", "trace", "logits", "timeline", "replay", "max-ticks", "kv-hash",
+                             "acceptance", "inject-corrupt", "inject-drafts", "repeat", "format", "seed", "control",
+                             "ticks-per-launch", "schedule", "check", "cu"})
+    if (given(option)) {
+      badOption(diags, fmt::format("--{}", option), "a pipeline of buffers has no requests and no ticks; leave it out");
+      return false;
+    }
+  diags.adopt(tools::callWithFiles(program, inputsFile, outputsFile));
+  return !diags.hasErrors();
+}
+
 bool RunCommand::runProgram(Diagnostics &diags) {
+  if (requestsFile.empty() && !given("inputs") && !given("outputs")) {
+    badOption(diags, "megalith run",
+              "needs `--requests=file.jsonl`; a pipeline of buffers `--inputs=file.safetensors`");
+    return false;
+  }
   if (!checkOptions(diags) || !checkArch(kernelOptions.device == Device::Cpu, diags))
     return false;
   auto program = compileProgram(compile, diags);
   if (!program || !checkOutputs(files(Value::Output), filesRead(*program), diags))
     return false;
   reportAccepted(*program, diags);
+  if (tools::isOfBuffers(*program))
+    return callBuffers(*program, diags);
+  for (const char *option : {"inputs", "outputs"})
+    if (given(option)) {
+      badOption(diags, fmt::format("--{}", option), "only a pipeline of buffers has buffers; give `--requests=FILE`");
+      return false;
+    }
   auto requests = readRequests(*program, requestsFile, diags);
   if (requests && !arrivalsFile.empty())
     requests = tools::readArrivals(*program, arrivalsFile, std::move(*requests));

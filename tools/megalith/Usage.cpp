@@ -265,7 +265,9 @@ private:
   /// The option that begins so: of several the one that is required, then the shortest.
   std::string beginningWith(StringRef name) const {
     const Option *best = nullptr;
-    const auto rank = [](const Option &option) { return std::pair(!option.isRequired, option.name.size()); };
+    const auto rank = [](const Option &option) {
+      return std::pair(!option.isRequired && !option.isUsual, option.name.size());
+    };
     for (const Option *option : line.command->sorted())
       if (StringRef(option->name).starts_with(name) && (!best || rank(*option) < rank(*best)))
         best = option;

@@ -55,6 +55,9 @@ struct TensorView {
   std::string shapeText() const;
 };
 
+/// One file of tensors, in the order of their names, as text of the format.
+std::string safetensorsText(const std::map<std::string, TensorView> &tensors);
+
 /// Whether weights may have this type: bf16, or what is converted to it.
 bool isWeightType(DType dtype);
 /// Whether the values are converted.

@@ -34,5 +34,7 @@ constexpr int layers = 1 << 12;              ///< layers of a model
 constexpr int heads = 1 << 20;               ///< heads of its attention
 constexpr long long weightBytes = 1ll << 44; ///< weights of a model
 constexpr int columns = 1 << 20;             ///< columns of a row
+constexpr int dim = 1 << 24;                 ///< a dim of buffers
+constexpr int bufferRank = 4;                ///< dimensions of a buffer
 
 } // namespace megalith::limits

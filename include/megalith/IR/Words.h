@@ -23,6 +23,8 @@ namespace megalith::ir {
 WORDS(Scalar, I32, I64, U32, F32, BF16, F16, Bool, Token)
 WORDS(OnFull, Fail, Wait)
 WORDS(Per, Request)
+/// Who takes the items of a stage over buffers.
+WORDS(Mapping, Serial, Lane, Warp, Auto)
 WORDS(PartKind, Slot, Admit)
 WORDS(Numerics, Transformers, Fused)
 WORDS(RopeType, Default, Linear, Llama3, Yarn, Longrope)

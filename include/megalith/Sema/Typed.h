@@ -220,7 +220,9 @@ struct Expr {
     LogitRows,    ///< Bounds; args = {call, first, last}, null = whole side
     Reduced,      ///< Result; args[0] = call
     TopParts,     ///< Parts; args[0] = call
-    Sampling      ///< Name of the setting
+    Sampling,     ///< Name of the setting
+    DimRead,      ///< Name
+    BufferAt      ///< Name; args = an index for each dimension
   } kind = Const;
   using Data = std::variant<std::monostate, Number, Name, Place, Predefined, PoolRead, BinaryOp, Function, Bounds,
                             Lookup, Through, Call, Result, Parts>;

@@ -65,6 +65,7 @@ struct Stmt {
     Repeat  ///< model files: `repeat: layer`, `do: [...]`; target = collection
   } kind = Effect;
   Name target;
+  ExprPtr place; ///< of Assign to a part of a buffer, `name[i]` or `name[a:b]`: an Index or a Slice; else null
   std::vector<ExprPtr> values; ///< several for `observe: a, b`
   /// Of a command, after the values: `path=p` of `kv.M.keep: n, path=p`.
   std::vector<std::pair<Name, ExprPtr>> named;
@@ -115,6 +116,20 @@ struct PolicyDecl {
   std::vector<PolicyOutput> outputs;
 };
 
+/// `b: 0..65536`: a size that a call brings with its buffers.
+struct DimDecl {
+  Name name;
+  ExprPtr range; ///< a Range
+};
+
+/// `draft: {shape: '[b, g]', dtype: i64}`: what a call brings.
+struct BufferDecl {
+  Name name;
+  std::vector<ExprPtr> shape;
+  SourceLoc shapeLoc;
+  Name dtype;
+};
+
 struct StageDecl {
   Name name;
   std::vector<Name> on;
@@ -124,6 +139,9 @@ struct StageDecl {
   std::vector<Stmt> body;
   ExprPtr go;                   ///< `goto:`; state names are Paths
   std::optional<Name> progress; ///< `progress: field`: a declared measure of progress
+  std::optional<Name> over;     ///< `over: i in a..b`, of buffers: the name of an item's number
+  ExprPtr items;                ///< the Range of that
+  std::optional<Name> mapping;  ///< who takes the items
 };
 
 struct ModelRef {
@@ -144,6 +162,9 @@ struct PipelineFile {
   std::vector<PolicyDecl> policies;
   std::vector<StageDecl> stages;
   SourceLoc statesLoc;
+  bool ofBuffers = false; ///< it has `buffers` or `dims`: no model, request or state
+  std::vector<DimDecl> dims;
+  std::vector<BufferDecl> buffers;
 };
 
 /// A value that config.json may have.

@@ -1,6 +1,5 @@
-#include "Control.h"
+#include "Values.h"
 #include "device/Exact.h"
-#include "megalith/IR/Calls.h"
 #include "megalith/IR/Scalar.h"
 #include "llvm/ADT/SmallVector.h"
 #include <algorithm>
@@ -24,9 +23,9 @@ static bool equal(const std::vector<int32_t> &a, const std::vector<int32_t> &b, 
                     [](int32_t x, int32_t y) { return std::bit_cast<float>(x) == std::bit_cast<float>(y); });
 }
 
-void Control::arithmetic(const Operation &op) {
+void Values::arithmetic(const Operation &op) {
   if (op.op == Op::Const) {
-    result(op) = constantValue(op.get<attr::value>(), program.module.type(op.result()));
+    result(op) = constantValue(op.get<attr::value>(), module.type(op.result()));
     return;
   }
   if (op.op == Op::Select) { // also of sequences
@@ -34,9 +33,9 @@ void Control::arithmetic(const Operation &op) {
     result(op) = std::move(chosen);
     return;
   }
-  if (program.module.type(op.operands.front()).kind == ir::Type::Seq) // `eq` and `ne`
-    return set(op, equal(operand(op, 0).seq, operand(op, 1).seq, program.module.type(op.operands[0]).elem) ==
-                       (op.op == Op::Eq));
+  if (module.type(op.operands.front()).kind == ir::Type::Seq) // `eq` and `ne`
+    return set(op,
+               equal(operand(op, 0).seq, operand(op, 1).seq, module.type(op.operands[0]).elem) == (op.op == Op::Eq));
   llvm::SmallVector<ir::ScalarValue, 2> operands;
   for (ir::Value v : op.operands)
     operands.push_back({isF32(v), value(v).i, value(v).f});
@@ -50,8 +49,8 @@ void Control::arithmetic(const Operation &op) {
 }
 
 /// Element or row `i` of a list.
-Val Control::item(const Operation &op, const Val &list, int64_t i) const {
-  const ir::Type &type = program.module.type(op.operands[0]);
+Val Values::item(const Operation &op, const Val &list, int64_t i) const {
+  const ir::Type &type = module.type(op.operands[0]);
   Val v;
   if (type.kind == ir::Type::Table)
     v.seq = list.rows[i];
@@ -74,10 +73,9 @@ template <class List> static List joined(List a, const List &b) {
   return a;
 }
 
-void Control::sequence(const Operation &op) {
+void Values::sequence(const Operation &op) {
   const bool table =
-      program.module.type(op.op == Op::SeqLen || op.op == Op::SeqAt ? op.operands[0] : op.result()).kind ==
-      ir::Type::Table;
+      module.type(op.op == Op::SeqLen || op.op == Op::SeqAt ? op.operands[0] : op.result()).kind == ir::Type::Table;
   switch (op.op) {
   case Op::SeqLen:
     return set(op, static_cast<int32_t>(table ? operand(op, 0).rows.size() : operand(op, 0).seq.size()));
@@ -129,68 +127,24 @@ void Control::sequence(const Operation &op) {
   }
 }
 
-/// The longest suffix of n = ngram..1 tokens that occurred before, its most
-/// recent earlier occurrence, up to `width` following tokens. Of a table: so many occurrences, with distinct
-/// following tokens, in this order.
-void Control::lookup(const Operation &op) {
-  const std::vector<int32_t> s = operand(op, 0).seq;
-  const ir::Type &type = program.module.type(op.result());
-  const bool table = type.kind == ir::Type::Table;
-  const ir::Value of = ir::operandNamed(op, ir::Operand::From), bound = ir::operandNamed(op, ir::Operand::Ngram);
-  const std::vector<int32_t> *from = of ? &value(of).seq : nullptr;
-  const int64_t ngram = bound ? std::min<int64_t>(op.get<attr::ngram>(), value(bound).i) : op.get<attr::ngram>();
-  int64_t width = std::max(operand(op, 1).i, 0);
-  if (int64_t capacity = table ? type.inner : type.size; capacity > 0)
-    width = std::min(width, capacity);
-  auto following = [&](const std::vector<int32_t> &text, int64_t first) {
-    auto length = static_cast<int64_t>(text.size());
-    first = std::min(first, length);
-    return std::vector<int32_t>(text.begin() + first, text.begin() + std::min(first + width, length));
-  };
-  std::vector<std::vector<int32_t>> found;
-  const size_t most = width == 0 ? 0 : table ? type.size : 1;
-  const auto &oracle = machine.options.oracleDrafts;
-  if (static_cast<size_t>(r.number) < oracle.size()) {
-    std::vector<int32_t> proposed = following(oracle[r.number], r.generated());
-    proposed.erase(std::find_if(proposed.begin(), proposed.end(), [](int32_t token) { return token < 0; }),
-                   proposed.end());
-    if (!proposed.empty())
-      found.push_back(std::move(proposed));
-  } else {
-    const std::vector<int32_t> text = from ? *from : s;
-    const auto length = static_cast<int64_t>(s.size());
-    for (int64_t n = std::min(ngram, length); n > 0; --n)
-      for (int64_t end = static_cast<int64_t>(text.size()) - 1; end >= n && found.size() < most; --end)
-        if (std::equal(s.end() - n, s.end(), text.begin() + end - n) &&
-            std::none_of(found.begin(), found.end(), [&](const auto &row) { return row[0] == text[end]; }))
-          found.push_back(following(text, end));
-  }
-  Val all;
-  if (table)
-    all.rows = std::move(found);
-  else if (!found.empty())
-    all.seq = std::move(found[0]);
-  result(op) = std::move(all);
-}
-
 /// The numbers that an operation goes through: from, to.
-std::pair<int32_t, int32_t> Control::range(const Operation &op) {
+std::pair<int32_t, int32_t> Values::range(const Operation &op) {
   const size_t ends = op.operands.size() - (op.op == Op::SeqTop);
   return ends == 1 ? std::pair(0, operand(op, 0).i) : std::pair(operand(op, 0).i, operand(op, 1).i);
 }
 
 /// What the region yields for `i`.
-const Val &Control::body(const Operation &op, int32_t i, unsigned which) {
+const Val &Values::body(const Operation &op, int32_t i, unsigned which) {
   const ir::Region &region = op.region();
   if (which == 0) {
     value(region.args[0]).i = i;
-    runRegion(region, 0);
+    evaluate(region);
   }
   return value(region.ops.back().operands[which]);
 }
 
 /// A place in the order of numbers: greater is later, a NaN after all others in either direction.
-static int64_t rankOf(const Val &v, bool isF32, bool descending) {
+int64_t reference::rankOf(const Val &v, bool isF32, bool descending) {
   if (!isF32)
     return descending ? -int64_t(v.i) : v.i;
   if (exact::isNan(v.f))
@@ -200,7 +154,7 @@ static int64_t rankOf(const Val &v, bool isF32, bool descending) {
   return descending ? -rank : rank;
 }
 
-void Control::over(const Operation &op) {
+void Values::over(const Operation &op) {
   if (op.op == Op::PrefixWhile || op.op == Op::Count)
     set(op, countWhile(op, op.op == Op::PrefixWhile));
   else if (op.op == Op::Fold)
@@ -209,7 +163,7 @@ void Control::over(const Operation &op) {
     stored(op);
 }
 
-void Control::fold(const Operation &op) {
+void Values::fold(const Operation &op) {
   using ir::By;
   const By by = op.get<attr::by>();
   const auto [low, high] = range(op);
@@ -249,9 +203,9 @@ void Control::fold(const Operation &op) {
 }
 
 /// Operations whose result is a sequence or table with one entry for each number.
-void Control::stored(const Operation &op) {
+void Values::stored(const Operation &op) {
   const auto [low, high] = range(op);
-  const ir::Type &type = program.module.type(op.result());
+  const ir::Type &type = module.type(op.result());
   const int64_t count = std::max<int64_t>(0, int64_t(high) - low);
   if (count > (op.op == Op::SeqTop ? op.get<attr::range>() : type.size))
     throw FaultSignal{Fault::CorruptField, op.loc};
@@ -293,7 +247,7 @@ void Control::stored(const Operation &op) {
 }
 
 /// The longest path from `root` on which each row's token is `best` at its parent.
-void Control::follow(const Operation &op) {
+void Values::follow(const Operation &op) {
   const std::vector<int32_t> &rows = operand(op, 0).seq, &parents = operand(op, 1).seq, &best = operand(op, 2).seq;
   const int32_t root = operand(op, 3).i;
   const auto count = static_cast<int32_t>(std::min({rows.size(), parents.size(), best.size()}));
@@ -315,7 +269,7 @@ void Control::follow(const Operation &op) {
 }
 
 /// A row for each token of the table's rows, unless its parent has one with that token already.
-void Control::tree(const Operation &op) {
+void Values::tree(const Operation &op) {
   Val rows, parents;
   rows.seq = {operand(op, 0).i};
   parents.seq = {-1};
@@ -337,7 +291,7 @@ void Control::tree(const Operation &op) {
   value(op.results[1]) = std::move(parents);
 }
 
-int32_t Control::countWhile(const Operation &op, bool stopAtFirst) {
+int32_t Values::countWhile(const Operation &op, bool stopAtFirst) {
   const auto [low, high] = range(op);
   int32_t count = 0;
   for (int32_t i = low; i < high; ++i) {

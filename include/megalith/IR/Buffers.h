@@ -1,0 +1,31 @@
+//===- Buffers.h - the shapes of a call of a pipeline of buffers ----------===//
+#ifndef MEGALITH_IR_BUFFERS_H
+#define MEGALITH_IR_BUFFERS_H
+
+#include "megalith/IR/IR.h"
+#include <map>
+
+namespace megalith::ir {
+
+/// Whether the module is a pipeline of buffers.
+bool ofBuffers(const Module &module);
+
+using Shapes = std::map<std::string, std::vector<int64_t>>; ///< by the names of buffers
+
+/// What a call's shapes say.
+struct CallShapes {
+  std::map<std::string, int64_t> dims;
+  Shapes shapes;         ///< of all buffers, also of those that were not given
+  std::string error;     ///< why it cannot be called so; else empty
+  SourceLoc declaration; ///< of the buffer or dim that the error is of
+};
+
+/// Finds the dims by the shapes that are given. A buffer that a stage writes may be missing: `shapes` has what it
+/// needs.
+CallShapes callShapes(const Module &module, const Shapes &given);
+
+/// Bytes of an element.
+int64_t bytesOf(Scalar dtype);
+
+} // namespace megalith::ir
+#endif
