@@ -2,6 +2,7 @@
 #include "megalith/IR/Scalar.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 namespace megalith::ir {
 
@@ -21,26 +22,59 @@ int64_t bytesOf(Scalar dtype) {
   }
 }
 
-/// The sizes that a buffer has with these dims.
-static std::vector<int64_t> sizesOf(const Operation &buffer, const std::map<std::string, int64_t> &dims) {
+/// What a region of arithmetic on dims yields; nullopt where a step leaves the range of i32.
+static std::optional<std::vector<int64_t>> numbersOf(const Region &region, const std::map<std::string, int64_t> &dims) {
   std::map<Value, int64_t> values;
-  std::vector<int64_t> sizes;
-  for (const Operation &op : buffer.region().ops) {
+  std::vector<int64_t> numbers;
+  for (const Operation &op : region.ops) {
     if (op.op == Op::Yield) {
       for (Value v : op.operands)
-        sizes.push_back(values.at(v));
-    } else if (op.op == Op::DimGet) {
-      values[op.result()] = dims.at(op.name);
+        numbers.push_back(values.at(v));
+      break;
+    }
+    int64_t number = 0;
+    if (op.op == Op::DimGet) {
+      number = dims.at(op.name);
     } else if (op.op == Op::Const) {
-      values[op.result()] = op.get<attr::value>().whole();
+      number = op.get<attr::value>().whole();
     } else {
-      llvm::SmallVector<ScalarValue, 2> operands;
+      llvm::SmallVector<ScalarValue, 3> operands;
       for (Value v : op.operands)
         operands.push_back(ScalarValue::whole(values.at(v)));
-      values[op.result()] = valueOf(op.op, operands)->i;
+      number = valueOf(op.op, operands)->i;
     }
+    if (number < INT32_MIN || number > INT32_MAX)
+      return std::nullopt;
+    values[op.result()] = number;
   }
-  return sizes;
+  return numbers;
+}
+
+CallShapes shapesOf(const Module &module, std::map<std::string, int64_t> dims) {
+  CallShapes call;
+  call.dims = std::move(dims);
+  const auto fail = [&](const Operation &of, std::string text) {
+    call.error = std::move(text);
+    call.declaration = of.loc;
+    return call;
+  };
+  for (const Operation *buffer : module.all(Op::Buffer)) {
+    auto sizes = numbersOf(buffer->region(), call.dims);
+    int64_t elements = 1;
+    for (int64_t size : sizes.value_or(std::vector<int64_t>())) {
+      if (size < 0 || (size > 0 && elements > (INT64_C(1) << 48) / size))
+        return fail(*buffer,
+                    fmt::format("buffer `{}` would have the shape [{}]", buffer->name, fmt::join(*sizes, ", ")));
+      elements *= size;
+    }
+    if (!sizes)
+      return fail(*buffer, fmt::format("a size of buffer `{}` is beyond {}", buffer->name, INT32_MAX));
+    call.shapes[buffer->name] = std::move(*sizes);
+  }
+  for (const Operation *items : module.all(Op::Items))
+    if (!numbersOf(items->region(), call.dims))
+      return fail(*items, fmt::format("the number of items of stage `{}` is beyond {}", items->name, INT32_MAX));
+  return call;
 }
 
 CallShapes callShapes(const Module &module, const Shapes &given) {
@@ -89,22 +123,16 @@ CallShapes callShapes(const Module &module, const Shapes &given) {
       return fail(*dim, fmt::format("dim `{}` is {} by buffer `{}`, and must be from {} to {}", dim->name, it->second,
                                     saidBy[dim->name], dim->get<attr::least>(), dim->get<attr::most>()));
   }
+  CallShapes whole = shapesOf(module, std::move(call.dims));
   for (const Operation *buffer : module.all(Op::Buffer)) {
-    std::vector<int64_t> sizes = sizesOf(*buffer, call.dims);
-    int64_t elements = 1;
-    for (int64_t size : sizes) {
-      if (size < 0 || size > INT32_MAX || (size > 0 && elements > (INT64_C(1) << 48) / size))
-        return fail(*buffer,
-                    fmt::format("buffer `{}` would have the shape [{}]", buffer->name, fmt::join(sizes, ", ")));
-      elements *= size;
-    }
     const auto it = given.find(buffer->name);
-    if (it != given.end() && it->second != sizes)
-      return fail(*buffer, fmt::format("buffer `{}` must have the shape [{}], and has [{}]", buffer->name,
-                                       fmt::join(sizes, ", "), fmt::join(it->second, ", ")));
-    call.shapes[buffer->name] = std::move(sizes);
+    if (whole.error.empty() && it != given.end() && it->second != whole.shapes[buffer->name]) {
+      whole.error = fmt::format("buffer `{}` must have the shape [{}], and has [{}]", buffer->name,
+                                fmt::join(whole.shapes[buffer->name], ", "), fmt::join(it->second, ", "));
+      whole.declaration = buffer->loc;
+    }
   }
-  return call;
+  return whole;
 }
 
 } // namespace megalith::ir

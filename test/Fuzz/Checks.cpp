@@ -1,5 +1,7 @@
 #include "Fuzz.h"
+#include "megalith/IR/Buffers.h"
 #include "megalith/IR/Text.h"
+#include "megalith/Reference/Buffers.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Transforms/Passes.h"
 #include "runtime/Manifest.h"
@@ -190,7 +192,54 @@ ir::Module checkPasses(ir::Module module, Diagnostics &diags) {
   return module;
 }
 
+/// What a call with small dims leaves in all buffers, and how it ends; nullopt where that would be much.
+static std::optional<std::string> callOf(const ir::Module &module) {
+  std::map<std::string, int64_t> dims;
+  for (const ir::Operation *dim : module.all(ir::Op::Dim))
+    dims[dim->name] = std::clamp<int64_t>(3, dim->get<ir::attr::least>(), dim->get<ir::attr::most>());
+  const ir::CallShapes call = ir::shapesOf(module, dims);
+  if (!call.error.empty())
+    return call.error;
+  std::map<std::string, std::string> memory;
+  std::map<std::string, void *> buffers;
+  for (const auto &[name, shape] : call.shapes) {
+    int64_t bytes = ir::bytesOf(module.find(ir::Op::Buffer, name)->get<ir::attr::dtype>());
+    for (int64_t size : shape)
+      bytes *= size;
+    if (bytes > 4096)
+      return std::nullopt;
+    std::string &data = memory[name];
+    for (int64_t i = 0; i < bytes; ++i)
+      data += static_cast<char>(i % 8 ? 0 : i / 8 % 5); // small numbers in elements of any type
+    buffers[name] = data.data();
+  }
+  bool little = true; // ranges are as long as numbers are great
+  for (const ir::Operation *items : module.all(ir::Op::Items))
+    for (const ir::Region &region : items->regions)
+      ir::walk(region, [&](const ir::Operation &op) {
+        little = little && op.op != ir::Op::Mul && op.op != ir::Op::Exp && op.op != ir::Op::Pow;
+        if (op.op == ir::Op::Const && module.type(op.result()).is(ir::Scalar::I32))
+          little = little && std::abs(op.get<ir::attr::value>().whole()) <= 32;
+      });
+  if (!little)
+    return std::nullopt;
+  const auto fault = reference::runBuffers(module, call, buffers);
+  std::string all = fault ? fmt::format("fault {} {}", fault->code, fault->numbers[0]) : "done";
+  for (const auto &[name, data] : memory)
+    all += "\n" + name + data;
+  return all;
+}
+
 void checkModule(ir::Module lowered, const driver::CompileOptions &options, Diagnostics &diags) {
+  if (ir::ofBuffers(lowered)) {
+    const auto before = callOf(lowered);
+    const ir::Module module = checkPasses(std::move(lowered), diags);
+    if (!ir::verifyWhole(module, diags))
+      finding("the passes made of a whole module one that is not:\n" + diags.render());
+    if (before != callOf(module))
+      finding("the passes change what a call gives:\n" + ir::print(module));
+    return;
+  }
   const std::optional<Trace> trace = traceOf(lowered);
   const ir::Module module = checkPasses(std::move(lowered), diags);
   if (!ir::verifyWhole(module, diags))

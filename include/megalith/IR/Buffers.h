@@ -24,6 +24,9 @@ struct CallShapes {
 /// needs.
 CallShapes callShapes(const Module &module, const Shapes &given);
 
+/// The shapes of all buffers where the dims are known, which are within their ranges.
+CallShapes shapesOf(const Module &module, std::map<std::string, int64_t> dims);
+
 /// Bytes of an element.
 int64_t bytesOf(Scalar dtype);
 

@@ -170,11 +170,11 @@ TEST(KeyErrors, UnknownWithSuggestion) {
             "    5 |   target: {pages: 4, page_tokens: 16, on_ful: fail}\n"
             "      |                                       ^~~~~~\n"
             "note: did you mean `on_full`?\n");
-  EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nbuffers: {}\n"),
-            "t.yaml:4:1: error: `buffers` in the pipeline file is not supported yet; use fields of the request "
+  EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nqueues: {}\n"),
+            "t.yaml:4:1: error: `queues` in the pipeline file is not supported yet; use states that requests wait in "
             "[unsupported]\n"
-            "    4 | buffers: {}\n"
-            "      | ^~~~~~~\n");
+            "    4 | queues: {}\n"
+            "      | ^~~~~~\n");
 }
 
 TEST(KeyErrors, NotYet) {
