@@ -63,12 +63,8 @@ private:
       else if (op.regions.size() > 1)
         runRegion(op.region(1));
       return;
-    case Op::Choose: {
-      const ir::Region &taken = op.region(operand(op, 0).i ? 0 : 1);
-      runRegion(taken);
-      result(op) = Val(value(taken.ops.back().operands[0]));
-      return;
-    }
+    case Op::Choose:
+      return choose(op);
     case Op::DimGet:
       return set(op, static_cast<int32_t>(dims.at(op.name)));
     case Op::BufferAt:

@@ -38,13 +38,9 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::While:
     repeat(op);
     break;
-  case Op::Choose: {
-    const ir::Region &taken = op.region(operand(op, 0).i ? 0 : 1);
-    runRegion(taken, 0);
-    Val chosen = value(taken.ops.back().operands[0]);
-    result(op) = std::move(chosen);
+  case Op::Choose:
+    choose(op);
     break;
-  }
   case Op::Follow:
     follow(op);
     break;

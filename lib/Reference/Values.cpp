@@ -48,6 +48,14 @@ void Values::arithmetic(const Operation &op) {
     set(op, ir::wrapped(made->i));
 }
 
+/// Of two regions, runs the one whose value is taken.
+void Values::choose(const Operation &op) {
+  const ir::Region &taken = op.region(operand(op, 0).i ? 0 : 1);
+  evaluate(taken);
+  Val chosen = value(taken.ops.back().operands[0]);
+  result(op) = std::move(chosen);
+}
+
 /// Element or row `i` of a list.
 Val Values::item(const Operation &op, const Val &list, int64_t i) const {
   const ir::Type &type = module.type(op.operands[0]);
@@ -144,7 +152,7 @@ const Val &Values::body(const Operation &op, int32_t i, unsigned which) {
 }
 
 /// A place in the order of numbers: greater is later, a NaN after all others in either direction.
-int64_t reference::rankOf(const Val &v, bool isF32, bool descending) {
+static int64_t rankOf(const Val &v, bool isF32, bool descending) {
   if (!isF32)
     return descending ? -int64_t(v.i) : v.i;
   if (exact::isNan(v.f))

@@ -35,6 +35,7 @@ protected:
   virtual void evaluate(const ir::Region &region) = 0;
 
   void arithmetic(const ir::Operation &op);
+  void choose(const ir::Operation &op);
   void sequence(const ir::Operation &op);
   std::pair<int32_t, int32_t> range(const ir::Operation &op);
   void over(const ir::Operation &op); ///< of a range
@@ -58,9 +59,6 @@ private:
 
   std::vector<Val> &env;
 };
-
-/// A place in the order of numbers: greater is later, a NaN after all others in either direction.
-int64_t rankOf(const Val &v, bool isF32, bool descending);
 
 } // namespace megalith::reference
 #endif

@@ -230,11 +230,10 @@ bool RunCommand::callBuffers(const Program &program, Diagnostics &diags) const {
     badOption(diags, "--device", "a pipeline of buffers has no kernel in this version; `reference` calls it");
     return false;
   }
-  for (const char *option : {"requests", "arrivals", "trace", "logits", "timeline", "replay", "max-ticks", "kv-hash",
-                             "acceptance", "inject-corrupt", "inject-drafts", "repeat", "format", "seed", "control",
-                             "ticks-per-launch", "schedule", "check", "cu"})
-    if (given(option)) {
-      badOption(diags, fmt::format("--{}", option), "a pipeline of buffers has no requests and no ticks; leave it out");
+  for (const Option &option : options)
+    if (!option.given.empty() && !llvm::is_contained({"inputs", "outputs", "device", "set", "ir", "reference-at"},
+                                                     llvm::StringRef(option.name))) {
+      badOption(diags, option.dashed(), "a call of a pipeline of buffers has no use for it; leave it out");
       return false;
     }
   diags.adopt(tools::callWithFiles(program, inputsFile, outputsFile));

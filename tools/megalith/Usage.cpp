@@ -262,7 +262,7 @@ private:
       diags.suggest(value, known);
   }
 
-  /// The option that begins so: of several the one that is required, then the shortest.
+  /// The option that begins so: of several one that is required or usual, then the shortest.
   std::string beginningWith(StringRef name) const {
     const Option *best = nullptr;
     const auto rank = [](const Option &option) {
