@@ -11,9 +11,9 @@
 
 namespace megalith::device {
 
-/// The part of an activation that knows no request. The whole warp holds it, with the same values in every lane.
-struct Binders : StageFunctions {
-  int fault = 0;             ///< first fault of the activation: faultAt
+/// What a stage is told of faults.
+struct FaultingFunctions : StageFunctions {
+  int fault = 0;             ///< the first one: faultAt
   abi::FaultNumbers numbers; ///< its own, if it has some
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
@@ -33,7 +33,11 @@ struct Binders : StageFunctions {
     raiseRange(line, i, view.size());
     return ItemOf<View>{};
   }
+  __device__ static int lengthOf(int low, int high) { return low < high ? high - low : 0; }
+};
 
+/// The part of an activation that knows no request. The whole warp holds it, with the same values in every lane.
+struct Binders : FaultingFunctions {
   /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises after the
   /// first failure does not count.
   template <class Test> __device__ int prefixWhile(int count, Test test) {
@@ -300,7 +304,6 @@ struct Binders : StageFunctions {
       word = __shfl_sync(~0u, word, first);
   }
 
-  __device__ static int lengthOf(int low, int high) { return low < high ? high - low : 0; }
   /// As a function of numbers from 0 on.
   template <class Test> __device__ static auto from(int low, Test test) {
     return [=](int i) { return test(low + i); };

@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ABI, SHAPE, UNIT_FACTS = "device/Abi.h", "device/Shape.h", "device/UnitFacts.def"
+CALL_ABI = "device/CallAbi.h"
 SHARED_MEMORY = "device/SharedMemory.h"
 SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
 ELEMENTWISE = "IR/Elementwise.def"
@@ -49,7 +50,7 @@ ALLOWED = {
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
     "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
-    "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
+    "Emit": ["Plan", "IR", "Support", "Text", ABI, CALL_ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
@@ -71,8 +72,11 @@ CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQue
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
 TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
+# Of kernels of pipelines of buffers. They have what stages compute from control.
+CALL = {f"{name}.cuh" for name in ("Buffers", "LaneBinders", "CallCopies", "Call")}
+OF_STAGES = {f"{name}.cuh" for name in ("Faults", "Sequences", "Binders")}
 WIDE = {path.name for path in (root / "device/wide").glob("*.cuh")}
-UNITS = {"ControlUnit.cuh", "TensorUnit.cuh", "WideUnit.cuh", "Device.cuh"}
+UNITS = {"CallUnit.cuh", "ControlUnit.cuh", "TensorUnit.cuh", "WideUnit.cuh", "Device.cuh"}
 # Of angle brackets only what is ours.
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^">]+)"|<((?:megalith|runtime|device|lib)/[^">]+)>)', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
@@ -103,7 +107,7 @@ def target_of(path, name):
         return folder_of(path)
     if name.startswith("llvm/"):
         return "llvm"
-    if name in (ABI, SHAPE, SHARED_MEMORY, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
+    if name in (ABI, CALL_ABI, SHAPE, SHARED_MEMORY, CONVERT, EXACT, SAMPLING, HOST, UNIT_FACTS) and (root / name).is_file():
         return name
     if name.startswith("runtime/") and (root / name).is_file():
         return "runtime"
@@ -141,10 +145,10 @@ def device_code():
 
 def check_floors():
     for path in device_code():
-        own = next((floor for floor in (CONTROL, TENSOR, WIDE) if path.name in floor), set())
+        own = next((floor for floor in (CONTROL, TENSOR, WIDE, CALL | OF_STAGES) if path.name in floor), set())
         for name in INCLUDE.findall(path.read_text()):
             target = "".join(name).removeprefix("megalith/")
-            if path.name not in UNITS and target in (CONTROL | TENSOR | WIDE | UNITS) - own:
+            if path.name not in UNITS and target in (CONTROL | TENSOR | WIDE | CALL | UNITS) - own:
                 yield f"{path.relative_to(root)}: may not include `{target}`, which stands on another floor of device/"
 
 

@@ -1,5 +1,6 @@
 //===- Program.cpp - a compiled pipeline ----------------------------------===//
 #include "State.h"
+#include "megalith/IR/Buffers.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Inputs.h"
 #include "megalith/IR/Text.h"
@@ -127,22 +128,31 @@ std::string Program::ir(Ir part) const {
 std::optional<Source> api::makeSource(Program::State &program, const driver::CompileOptions &options,
                                       const std::vector<std::string> &sourceFiles, Diagnostics &diags) {
   const ir::Module &module = program.compiled.module;
-  auto plan = driver::makePlan(module, options, diags);
-  if (!plan)
-    return std::nullopt;
-  driver::Source source = driver::emitSource(module, *plan, diags);
+  driver::Source source;
+  Source out;
+  if (ir::ofBuffers(module)) {
+    auto plan = driver::makeCallPlan(module, options, diags);
+    if (!plan)
+      return std::nullopt;
+    source = driver::emitSource(module, *plan, diags);
+    out.plan = plan::print(module, *plan);
+  } else {
+    auto plan = driver::makePlan(module, options, diags);
+    if (!plan)
+      return std::nullopt;
+    source = driver::emitSource(module, *plan, diags);
+    out.plan = plan::print(*plan);
+  }
   const emit::Units emitted = source.units;
   for (const std::string &file : sourceFiles)
     if (!driver::readEditedSource(file, emitted, source.units, diags))
       return std::nullopt;
-  Source out;
   out.cuda = driver::wholeText(source.units);
   out.control = {std::move(source.units.control.fileName), std::move(source.units.control.text)};
   out.tensors = {std::move(source.units.tensors.fileName), std::move(source.units.tensors.text)};
   if (source.units.wide)
     out.wide = {std::move(source.units.wide->fileName), std::move(source.units.wide->text)};
   out.manifest = std::move(source.manifest);
-  out.plan = plan::print(*plan);
   return out;
 }
 

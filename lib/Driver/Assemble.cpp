@@ -20,7 +20,7 @@ std::string wholeText(const emit::Units &units) {
   std::string text = units.control.text;
   for (const emit::Unit *unit :
        {&units.tensors, units.wide ? &*units.wide : nullptr, units.more ? &*units.more : nullptr})
-    if (unit)
+    if (unit && !unit->text.empty())
       text += separator(*unit) + unit->text;
   return text;
 }
@@ -59,9 +59,13 @@ bool readEditedSource(const std::string &path, const emit::Units &emitted, emit:
     const emit::Unit &emitted;
     emit::Unit &unit;
   };
-  std::vector<Kind> kinds = {
-      {emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control},
-      {emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors}};
+  std::vector<Kind> kinds;
+  if (emitted.isCall()) {
+    kinds.push_back({emit::kCallUnit, "#include \"megalith/CallUnit.cuh\"", emitted.control, units.control});
+  } else {
+    kinds.push_back({emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control});
+    kinds.push_back({emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors});
+  }
   if (const size_t at = text.find(emit::kWideUnit); at != std::string::npos && !emitted.wide)
     return refuse(at, "this kernel has no wide unit, for its passes do not run whole");
   if (emitted.wide)
@@ -76,9 +80,9 @@ bool readEditedSource(const std::string &path, const emit::Units &emitted, emit:
       if (at == 0 || text[at - 1] == '\n')
         places.push_back({at, &kind});
   llvm::sort(places, [](const Place &a, const Place &b) { return a.offset < b.offset; });
-  const std::string lines = fmt::format("a unit begins with the line `{}`{} `{}`", emit::kControlUnit,
-                                        emitted.wide ? fmt::format(", `{}` or", emit::kTensorUnit) : " or",
-                                        emitted.wide ? emit::kWideUnit : emit::kTensorUnit);
+  std::string lines = "a unit begins with the line";
+  for (size_t i = 0; i < kinds.size(); ++i)
+    lines += fmt::format("{} `{}`", i == 0 ? "" : i + 1 < kinds.size() ? "," : " or", kinds[i].first);
   if (places.empty()) {
     refuse(0, "it has no unit of a kernel");
     diags.note(lines);
@@ -204,7 +208,7 @@ std::optional<jit::CompileResult> assemble(const emit::Units &units, const Assem
   const auto whole = [&] {
     return assembleWhole(*nvrtc, cache, wholeText(units), units.control.fileName, options, diags);
   };
-  if (options.whole || !takesUnits(options.arch))
+  if (options.whole || units.isCall() || !takesUnits(options.arch))
     return whole();
   const std::vector<jit::CompileRequest> requests = unitRequests(units, options.arch);
   if (options.needPtx) {

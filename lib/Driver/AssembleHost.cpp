@@ -35,7 +35,7 @@ std::optional<HostKernel> assembleHostText(const std::string &cuda, const std::s
 }
 
 std::optional<HostKernel> assembleHost(const emit::Units &units, const HostOptions &options, Diagnostics &diags) {
-  if (options.whole)
+  if (options.whole || units.isCall())
     return assembleHostText(wholeText(units), units.control.fileName, options, diags);
   std::vector<jit::HostCompileRequest::Unit> all = {{units.control.text, units.control.fileName, jit::kind::control},
                                                     {units.tensors.text, units.tensors.fileName, jit::kind::tensors}};

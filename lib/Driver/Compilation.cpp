@@ -1,4 +1,5 @@
 #include "megalith/Driver/Compilation.h"
+#include "megalith/Emit/Calls.h"
 #include "megalith/Emit/Emit.h"
 #include "megalith/IR/Buffers.h"
 #include "megalith/IR/Text.h"
@@ -370,15 +371,25 @@ std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOption
   const auto wishes = readPlanOptions(options, diags);
   if (!wishes)
     return std::nullopt;
-  if (ir::ofBuffers(module)) {
-    diags.report(Diag::Unsupported, module.root.loc, "a kernel of a pipeline of buffers",
-                 "`megalith run --inputs=FILE --outputs=FILE`, which calls it on the reference executor");
-    return std::nullopt;
-  }
   auto plan = plan::makePlan(module, *wishes->profile, wishes->knobs, diags);
   if (!plan || !plan::verify(*plan, diags))
     return std::nullopt;
   return plan;
+}
+
+std::optional<plan::CallPlan> makeCallPlan(const ir::Module &module, const CompileOptions &options,
+                                           Diagnostics &diags) {
+  const auto wishes = readPlanOptions(options, diags);
+  if (!wishes)
+    return std::nullopt;
+  return plan::makeCallPlan(module, *wishes->profile, diags);
+}
+
+Source emitSource(const ir::Module &module, const plan::CallPlan &plan, Diagnostics &diags) {
+  Source source;
+  source.units.control = emit::emitCall(module, plan, diags.sources(), {});
+  source.manifest = emit::emitCallManifest(module, plan);
+  return source;
 }
 
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags) {

@@ -1,12 +1,14 @@
-//===- BodyBuilder.h - a part's statements, as they are written ------------===//
+//===- BodyBuilder.h - operations to statements, as they are written -------===//
 //
-// Values and expressions are in ControlExpressions.cpp, functions over ranges and tables in ControlBinders.cpp,
-// statements in ControlBody.cpp.
+// BodyBuilder has what knows no request: values and arithmetic (Expressions.cpp), functions over ranges
+// (Binders.cpp), conditions and loops (Statements.cpp). PartBuilder adds those on a request (ControlExpressions.cpp,
+// ControlBody.cpp), CallBody those on buffers (Calls.cpp).
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIB_EMIT_BODYBUILDER_H
 #define MEGALITH_LIB_EMIT_BODYBUILDER_H
 
-#include "ControlBody.h"
+#include "ControlLayout.h"
+#include "Names.h"
 #include "Numbers.h"
 #include <map>
 
@@ -28,17 +30,16 @@ struct Pending {
 /// Longer expressions get a variable where one has a name.
 constexpr size_t longExpression = 70;
 
-/// Writes the statements of a part. A value becomes an expression where it is used once, else a variable.
+/// Writes the statements of a region. A value becomes an expression where it is used once, else a variable.
 class BodyBuilder {
 public:
-  BodyBuilder(const Module &module, const ControlLayout &layout, const Region &part)
-      : module(module), layout(layout), part(part), uses(countUses(module, part)), intervals(module, part) {}
+  BodyBuilder(const Module &module, const Region &part, Locals locals)
+      : module(module), part(part), uses(countUses(module, part)), intervals(module, part), locals(std::move(locals)) {}
+  virtual ~BodyBuilder() = default;
   int64_t scratchWords = 0;
   std::vector<Statement> run();
-  /// The keys of its `order`.
-  std::vector<Statement> order();
 
-private:
+protected:
   // --- values
   void define(const Operation &op, Code e, bool free = false);
 
@@ -51,13 +52,10 @@ private:
   /// what may fault, which must happen before any effect or branch.
   void settle(const Resources &writes);
 
-  /// Whether a sequence read from a field is still looked at after the field changes.
-  bool outlivesField(const Operation &get) const;
   static const char *fallbackName(Op op);
   static std::string typeText(const Type &type);
 
   // --- expressions
-  std::string ofPool(const Operation &op) const { return layout.poolArgument(op.name); }
   bool isF32(Value v) const { return module.type(v).is(Scalar::F32); }
 
   /// An operand that C++ would evaluate only sometimes.
@@ -83,7 +81,6 @@ private:
 
   /// The C++ type of elements, where it must be said: "" of i32 and tokens.
   static const char *elementType(const Type &type);
-  Code lookup(const Operation &op);
   Code elementAt(const Operation &op);
 
   /// A list of elements; of rows, a table in scratch.
@@ -118,16 +115,14 @@ private:
   /// One side alone is evaluated: `a ? b : c`, or a function for each side where that takes more.
   Code choose(const Operation &op);
 
-  /// Two values, members of one variable.
-  void tree(const Operation &op);
-  void emitValue(const Operation &op);
-  Code expression(const Operation &op);
-  Code results(const Operation &op);
+  /// In front of a function of `t` that is given template arguments.
+  virtual const char *templated() const { return "t."; }
+  /// Operands that may fault get variables, in their order, but for the last one: C++ may begin with any.
+  void settleFaults(llvm::ArrayRef<Value> operands);
+  virtual void emitValue(const Operation &op);
+  virtual Code expression(const Operation &op);
 
   // --- statements
-  /// Lists of at most so many elements are copied into registers, longer ones by way of scratch.
-  static constexpr int64_t mostHeld = 64, mostMoved = 256;
-
   void add(Code code, SourceLoc loc) { statements->push_back({std::move(code), loc, false, {}, {}}); }
 
   void effect(const Operation &op, Code code);
@@ -137,32 +132,57 @@ private:
 
   /// `function(what, operand)`
   void effect(const Operation &op, llvm::StringRef function, const Code &what);
-  void emit(const Operation &op);
-  void append(const Operation &op);
-
-  /// `t.issue<calls::Next>(feed, LogitsQuery<calls::Next::Sample0>{...})`
-  void issue(const Operation &op);
-
-  /// Whether a reducer's settings are those of the request.
-  bool ofRequest(const Operation &reduce);
-  Code logitsQuery(const CallQuery &query, const std::string &type);
-  void go(const Operation &op);
+  virtual void emit(const Operation &op);
   void branch(const Operation &op);
 
   /// `for (int i = 0; i < n && !t.fault; ++i)`
   void repeat(const Operation &op);
 
   const Module &module;
-  const ControlLayout &layout;
   const Region &part;
-  mutable const Operation *around = nullptr; ///< of outlivesField
   std::vector<unsigned> uses;
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants; ///< of i32
-  std::map<uint32_t, Operand> settingOf; ///< the request's settings: which one
   std::map<uint32_t, Pending> values;
-  Locals locals = Locals::ofStage();
+  Locals locals;
   std::vector<Statement> *statements = nullptr;
+};
+
+/// Writes the statements of a part, which knows a request.
+class PartBuilder : public BodyBuilder {
+public:
+  PartBuilder(const Module &module, const ControlLayout &layout, const Region &part)
+      : BodyBuilder(module, part, Locals::ofStage()), layout(layout) {}
+  /// The keys of its `order`.
+  std::vector<Statement> order();
+
+private:
+  /// Whether a sequence read from a field is still looked at after the field changes.
+  bool outlivesField(const Operation &get) const;
+  std::string ofPool(const Operation &op) const { return layout.poolArgument(op.name); }
+  Code lookup(const Operation &op);
+  Code follow(const Operation &op);
+  /// Two values, members of one variable.
+  void tree(const Operation &op);
+  Code results(const Operation &op);
+  void emitValue(const Operation &op) override;
+  Code expression(const Operation &op) override;
+
+  /// Lists of at most so many elements are copied into registers, longer ones by way of scratch.
+  static constexpr int64_t mostHeld = 64, mostMoved = 256;
+
+  void emit(const Operation &op) override;
+  void append(const Operation &op);
+  /// `t.issue<calls::Next>(feed, LogitsQuery<calls::Next::Sample0>{...})`
+  void issue(const Operation &op);
+  /// Whether a reducer's settings are those of the request.
+  bool ofRequest(const Operation &reduce);
+  Code logitsQuery(const CallQuery &query, const std::string &type);
+  void go(const Operation &op);
+
+  const ControlLayout &layout;
+  mutable const Operation *around = nullptr; ///< of outlivesField
+  std::map<uint32_t, Operand> settingOf;     ///< the request's settings: which one
 };
 
 } // namespace megalith::emit

@@ -62,5 +62,13 @@ private:
   std::vector<Line> lines; ///< in order
 };
 
+/// One statement; a block has a body.
+struct Statement {
+  Code code; ///< `t.set(r.a, 1)`, `if (x)` or `for (...)`
+  SourceLoc loc;
+  bool isBlock = false;
+  std::vector<Statement> body, otherwise;
+};
+
 } // namespace megalith::emit
 #endif

@@ -1,5 +1,6 @@
 #include "megalith/Emit/Control.h"
 #include "ControlBody.h"
+#include "StatementWriter.h"
 #include "Tensor.h"
 #include "device/Shape.h"
 #include "megalith/IR/Calls.h"
@@ -18,10 +19,7 @@ namespace {
 class ControlEmitter {
 public:
   ControlEmitter(CodeWriter &w, const Module &module, const SourceFiles *files, const ControlOptions &options)
-      : w(w), module(module), files(files), options(options), layout(module) {
-    for (const Operation *op : module.all(Op::File))
-      paths[op->get<attr::index>()] = op->get<attr::path>();
-  }
+      : w(w), module(module), options(options), layout(module), writer(w, module, files, options.lineDirectives) {}
 
   void emit() {
     constants();
@@ -349,11 +347,6 @@ private:
   }
 
   // --- parts
-  std::string pathOf(SourceLoc loc) const {
-    auto it = paths.find(loc.file);
-    return loc && it != paths.end() ? it->second : "";
-  }
-
   static std::string orderName(const std::string &part) { return typeName(part) + "Order"; }
 
   /// The order of those that wait for a slot.
@@ -362,71 +355,31 @@ private:
     const Operation &yield = orderOf(op.region())->region().ops.back();
     w.line();
     w.comment("Which request in " + op.get<attr::state>() + " comes first: that with the least keys.");
-    shownLine = 0;
     const auto s = w.record("struct " + orderName(name));
     w.line("static constexpr int keys = {};", yield.operands.size());
     const auto scope = w.scope("static __device__ void of(Activation &t, u32 *key)");
     if (usesFields(keys))
       w.line("const Fields &r = t.r.fields;");
-    statements(keys);
-    w.resumeLines();
+    writer.function(keys);
   }
 
   void part(const Operation &op, const std::string &name, const std::vector<Statement> &body) {
     std::string text = "Stage " + op.get<attr::stage>() + " of " + op.get<attr::state>();
-    if (const std::string path = pathOf(op.loc); !path.empty())
-      text += fmt::format(
-          " ({}:{})",
-          llvm::StringRef(path).rsplit('/').second.empty() ? path : llvm::StringRef(path).rsplit('/').second.str(),
-          op.loc.line);
+    text += writer.place(op.loc);
     if (op.has<attr::after_site>() || op.has<attr::before_site>())
       text += op.has<attr::after_site>() ? op.has<attr::before_site>() ? ", between two calls" : ", after its call"
                                          : ", up to its call";
     w.line();
     w.comment(text + ".");
-    shownLine = 0;
     const auto scope = w.scope("static __device__ void " + name + "(Activation &t)", name);
     if (usesFields(body))
       w.line("Fields &r = t.r.fields;");
-    statements(body);
-    w.resumeLines(); // the closing brace is not the user's
+    writer.function(body);
   }
 
   static bool usesFields(const std::vector<Statement> &body) {
     return llvm::any_of(
         body, [](const Statement &s) { return s.code.usesFields || usesFields(s.body) || usesFields(s.otherwise); });
-  }
-
-  void statements(const std::vector<Statement> &body) {
-    for (const Statement &s : body) {
-      locate(s.loc);
-      const std::string text = s.code.inLine(s.loc.line);
-      if (!s.isBlock) {
-        w.line(text + ";");
-        continue;
-      }
-      {
-        const auto scope = w.scope(text);
-        statements(s.body);
-      }
-      if (!s.otherwise.empty()) {
-        const auto scope = w.scope("else");
-        statements(s.otherwise);
-      }
-    }
-  }
-
-  /// Shows the YAML line as a comment, once, and says that the next line is its.
-  void locate(SourceLoc loc) {
-    const std::string path = pathOf(loc);
-    if (path.empty())
-      return;
-    if (files && loc.file < files->size() && loc.line != shownLine)
-      if (const llvm::StringRef line = files->line(loc.file, loc.line).trim(); !line.empty())
-        w.quote(line);
-    shownLine = loc.line;
-    if (options.lineDirectives)
-      w.sourceLine(loc.line, path);
   }
 
   // --- the loop's parts
@@ -561,11 +514,9 @@ private:
 
   CodeWriter &w;
   const Module &module;
-  const SourceFiles *files;
   const ControlOptions &options;
   const ControlLayout layout;
-  std::map<uint32_t, std::string> paths;
-  unsigned shownLine = 0;
+  StatementWriter writer;
 };
 
 } // namespace

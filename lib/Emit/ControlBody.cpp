@@ -1,3 +1,4 @@
+#include "ControlBody.h"
 #include "BodyBuilder.h"
 #include "Names.h"
 #include "megalith/IR/Calls.h"
@@ -9,15 +10,7 @@
 
 namespace megalith::emit {
 
-std::vector<Statement> BodyBuilder::run() {
-  std::vector<Statement> out;
-  statements = &out;
-  for (const Operation &op : part.ops)
-    emit(op);
-  return out;
-}
-
-std::vector<Statement> BodyBuilder::order() {
+std::vector<Statement> PartBuilder::order() {
   const Operation &op = *orderOf(part);
   Body body = bodyOf(op.region());
   for (const auto &[i, key] : llvm::enumerate(body.yields))
@@ -25,21 +18,7 @@ std::vector<Statement> BodyBuilder::order() {
   return std::move(body.statements);
 }
 
-void BodyBuilder::effect(const Operation &op, Code code) {
-  settle(writesOf(op));
-  add(std::move(code), op.loc);
-}
-
-void BodyBuilder::effect(const Operation &op, const std::string &function) {
-  const Code operand = use(op.operands[0]);
-  effect(op, Code(function + "(").add(operand).add(")"));
-}
-
-void BodyBuilder::effect(const Operation &op, llvm::StringRef function, const Code &what) {
-  effect(op, Code((function + "(").str()).add(what).add(", ").add(use(op.operands[0])).add(")"));
-}
-
-void BodyBuilder::emit(const Operation &op) {
+void PartBuilder::emit(const Operation &op) {
   switch (op.op) {
   case Op::FieldSet: {
     const Type type = declaredType(*module.find(Op::Field, op.name));
@@ -68,19 +47,14 @@ void BodyBuilder::emit(const Operation &op) {
                                   layout.names.sites.at(op.get<attr::outside>())));
   case Op::Goto:
     return go(op);
-  case Op::If:
-    return branch(op);
   case Op::Order: // a function of its own
     return;
-  case Op::For:
-  case Op::While:
-    return repeat(op);
   default:
-    emitValue(op);
+    BodyBuilder::emit(op);
   }
 }
 
-void BodyBuilder::append(const Operation &op) {
+void PartBuilder::append(const Operation &op) {
   const Value v = op.result();
   Code code = call("t.append", op.operands);
   settle(writesOf(op));
@@ -92,7 +66,7 @@ void BodyBuilder::append(const Operation &op) {
   setVariable(p, name, {});
 }
 
-void BodyBuilder::issue(const Operation &op) {
+void PartBuilder::issue(const Operation &op) {
   const CallSite &site = layout.site(op.get<attr::site>());
   const std::string type = "calls::" + layout.names.sites.at(site.site);
   Code code("t.issue<" + type + ">(");
@@ -113,7 +87,7 @@ void BodyBuilder::issue(const Operation &op) {
   effect(op, code.add(")"));
 }
 
-bool BodyBuilder::ofRequest(const Operation &reduce) {
+bool PartBuilder::ofRequest(const Operation &reduce) {
   return llvm::all_of(ir::settings, [&](Operand setting) {
     const Value v = operandNamed(reduce, setting);
     const auto it = v ? settingOf.find(v.id) : settingOf.end();
@@ -121,7 +95,7 @@ bool BodyBuilder::ofRequest(const Operation &reduce) {
   });
 }
 
-Code BodyBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
+Code PartBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
   const Operation &reduce = *query.op;
   Code code("LogitsQuery<" + type + ">{");
   bool any = reducerOf(reduce).id == Reducer::ArgMax && !query.isBest();
@@ -159,7 +133,7 @@ Code BodyBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
   return code;
 }
 
-void BodyBuilder::go(const Operation &op) {
+void PartBuilder::go(const Operation &op) {
   const std::vector<std::string> &to = op.get<attr::to>();
   Code code("t.goTo(");
   for (size_t i = 0; i < op.operands.size(); ++i)
@@ -168,57 +142,13 @@ void BodyBuilder::go(const Operation &op) {
   effect(op, code.add(layout.stateName(to.back()) + ")"));
 }
 
-void BodyBuilder::branch(const Operation &op) {
-  const Code condition = use(op.operands[0]);
-  settle(writesBelow(op));
-  Statement s{Code("if (").add(condition).add(")"), op.loc, true, {}, {}};
-  std::vector<Statement> *outer = statements;
-  for (size_t i = 0; i < op.regions.size(); ++i) {
-    statements = i == 0 ? &s.body : &s.otherwise;
-    for (const Operation &inner : op.region(i).ops)
-      if (inner.op != Op::Yield)
-        emit(inner);
-  }
-  statements = outer;
-  statements->push_back(std::move(s));
-}
-
-void BodyBuilder::repeat(const Operation &op) {
-  hoist(op, true);
-  settle(writesBelow(op));
-  const bool isFor = op.op == Op::For;
-  for (Value v : op.operands) // once
-    if (!values[v.id].free)
-      makeVariable(v.id);
-  Code head("for (int ");
-  if (isFor) {
-    const Code low = use(op.operands[0]), high = use(op.operands[1]);
-    const std::string index = indexOf(op.region(), op.loc);
-    head.add(index + " = ").add(low).add("; " + index + " < ").add(high, Sum).add(" && !t.fault; ++" + index + ")");
-  } else {
-    const std::string round = locals.variable("", "round");
-    head.add(fmt::format("{0} = 0; {0} < {1} && !t.fault; ++{0})", round, op.get<attr::bound>()));
-  }
-  Statement s{std::move(head), op.loc, true, {}, {}};
-  std::vector<Statement> *outer = statements;
-  statements = &s.body;
-  for (const Region &region : op.regions)
-    for (const Operation &inner : region.ops)
-      if (inner.op == Op::Yield)
-        add(Code("if (!").add(use(inner.operands[0]), Primary).add(") break"), op.loc);
-      else
-        emit(inner);
-  statements = outer;
-  statements->push_back(std::move(s));
-}
-
 std::vector<Statement> orderStatements(const Module &module, const ControlLayout &layout, const Region &part) {
-  return BodyBuilder(module, layout, part).order();
+  return PartBuilder(module, layout, part).order();
 }
 
 std::vector<Statement> partStatements(const Module &module, const ControlLayout &layout, const Region &region,
                                       int64_t &scratch) {
-  BodyBuilder builder(module, layout, region);
+  PartBuilder builder(module, layout, region);
   std::vector<Statement> statements = builder.run();
   scratch = builder.scratchWords;
   return statements;

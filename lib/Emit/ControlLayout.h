@@ -12,14 +12,6 @@
 
 namespace megalith::emit {
 
-/// One statement; a block has a body.
-struct Statement {
-  Code code; ///< `t.set(r.a, 1)`, `if (x)` or `for (...)`
-  SourceLoc loc;
-  bool isBlock = false;
-  std::vector<Statement> body, otherwise;
-};
-
 /// A field of the request in its descriptor, or an input.
 struct RequestField {
   std::string irName; ///< of the declaration

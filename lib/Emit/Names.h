@@ -57,6 +57,7 @@ private:
 class Locals {
 public:
   static Locals ofStage() { return Locals(cppName, {"t", "r"}); }
+  static Locals ofItems() { return Locals(cppName, {"t", "d", "x", "T"}); }
   static Locals ofModel() { return Locals(localName, {}); }
   /// A new one, called as `hint` says, or `otherwise` where there is no hint. `more` comes after it.
   std::string variable(llvm::StringRef hint, llvm::StringRef otherwise = "", llvm::StringRef more = "");

@@ -69,6 +69,11 @@ void Intervals::look(const Operation &op) {
   case Op::Const:
     i = {op.get<attr::value>().whole(), op.get<attr::value>().whole()};
     break;
+  case Op::DimGet: {
+    const Operation &dim = *module.find(Op::Dim, op.name);
+    i = {dim.get<attr::least>(), dim.get<attr::most>()};
+    break;
+  }
   case Op::SeqLen: {
     const int64_t capacity = module.type(op.operands[0]).size;
     i = {0, capacity > 0 ? std::min(capacity, kMostPositions) : kMostPositions};

@@ -1,5 +1,6 @@
 #include "TensorEmitter.h"
 #include "device/Shape.h"
+#include "llvm/ADT/StringExtras.h"
 #include <set>
 
 namespace megalith::emit {

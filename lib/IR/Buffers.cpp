@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 
 namespace megalith::ir {
 
@@ -20,6 +21,119 @@ int64_t bytesOf(Scalar dtype) {
   default:
     return 4;
   }
+}
+
+/// In polish text.
+static std::string symbolOf(Op op) {
+  switch (op) {
+  case Op::Add:
+    return "+";
+  case Op::Sub:
+    return "-";
+  case Op::Mul:
+    return "*";
+  case Op::Div:
+    return "/";
+  case Op::Mod:
+    return "%";
+  case Op::Min:
+    return "min";
+  case Op::Max:
+    return "max";
+  default:
+    return "";
+  }
+}
+
+std::string polishOf(const Region &region, size_t index) {
+  std::map<Value, std::string> texts;
+  for (const Operation &op : region.ops) {
+    if (op.op == Op::Yield)
+      return texts.at(op.operands[index]);
+    std::string text;
+    bool known = op.op == Op::DimGet || op.op == Op::Const || !symbolOf(op.op).empty();
+    for (Value v : op.operands) {
+      known = known && !texts.at(v).empty();
+      text += texts.at(v) + " ";
+    }
+    if (!known) {
+      texts[op.result()] = "";
+      continue;
+    }
+    text += op.op == Op::DimGet  ? op.name
+            : op.op == Op::Const ? std::to_string(op.get<attr::value>().whole())
+                                 : symbolOf(op.op);
+    texts[op.result()] = std::move(text);
+  }
+  return "0";
+}
+
+int64_t mostOf(const Module &module, const Operation &buffer) {
+  std::map<Value, Interval> values;
+  for (const Operation &op : buffer.region().ops) {
+    if (op.op == Op::Yield)
+      return values.at(op.operands[0]).hi;
+    if (op.op == Op::DimGet) {
+      const Operation &dim = *module.find(Op::Dim, op.name);
+      values[op.result()] = {dim.get<attr::least>(), dim.get<attr::most>()};
+    } else if (op.op == Op::Const) {
+      const int64_t value = op.get<attr::value>().whole();
+      values[op.result()] = {value, value};
+    } else {
+      values[op.result()] = exactInterval(op.op, values.at(op.operands[0]),
+                                          op.operands.size() > 1 ? values.at(op.operands[1]) : Interval());
+    }
+  }
+  return INT32_MAX;
+}
+
+std::string infixOf(llvm::StringRef polish) {
+  struct Text {
+    std::string text;
+    int binds; ///< 0: a sum, 1: a product, 2: a word
+  };
+  std::vector<Text> stack;
+  llvm::SmallVector<llvm::StringRef> words;
+  polish.split(words, ' ', -1, false);
+  for (llvm::StringRef word : words) {
+    const bool isSum = word == "+" || word == "-", isProduct = word == "*" || word == "/" || word == "%";
+    const bool isCall = word == "min" || word == "max";
+    if (!isSum && !isProduct && !isCall) {
+      stack.push_back({word.str(), 2});
+      continue;
+    }
+    const Text right = stack.back();
+    stack.pop_back();
+    const Text left = stack.back();
+    if (isCall) {
+      stack.back() = {fmt::format("{}({}, {})", word.str(), left.text, right.text), 2};
+      continue;
+    }
+    const auto side = [&](const Text &of, bool wrapped) { return wrapped ? "(" + of.text + ")" : of.text; };
+    stack.back() = {side(left, left.binds < isProduct) + " " + word.str() + " " +
+                        side(right, right.binds < isProduct || (word != "+" && word != "*" && right.binds < 2)),
+                    isProduct};
+  }
+  return stack.empty() ? "0" : stack.back().text;
+}
+
+std::vector<const Operation *> plainCopies(const Operation &items) {
+  std::vector<const Operation *> copies;
+  std::set<std::string> written, read;
+  bool others = items.region(0).ops.back().operands.empty();
+  walk(items.region(1), [&](const Operation &op) {
+    if (op.op == Op::BufferCopy) {
+      copies.push_back(&op);
+      others |= !written.insert(op.name).second;
+      read.insert(op.get<attr::from>());
+    } else if (op.op == Op::BufferAt) {
+      read.insert(op.name);
+    }
+    others |= op.op == Op::BufferSet || op.op == Op::BufferScan || op.op == Op::BufferSort;
+  });
+  for (const std::string &name : written)
+    others |= read.count(name) != 0;
+  return others ? std::vector<const Operation *>() : copies;
 }
 
 /// What a region of arithmetic on dims yields; nullopt where a step leaves the range of i32.

@@ -3,7 +3,7 @@
 
 namespace megalith::ir {
 
-/// A field may be called `kv` or `tokens`.
+/// A field may be called `kv` or `tokens`, and a buffer as well.
 static std::string field(const Operation &op) { return "." + op.name; }
 
 Resources readsOf(const Operation &op) {
@@ -19,6 +19,7 @@ Resources readsOf(const Operation &op) {
   case Op::KvDrafts:
     return {"kv", "tokens"};
   case Op::FieldGet:
+  case Op::BufferAt:
     return {field(op)};
   default:
     return {};
@@ -28,6 +29,10 @@ Resources readsOf(const Operation &op) {
 Resources writesOf(const Operation &op) {
   switch (op.op) {
   case Op::FieldSet:
+  case Op::BufferSet:
+  case Op::BufferCopy:
+  case Op::BufferScan:
+  case Op::BufferSort:
     return {field(op)};
   case Op::Append:
     return {"tokens"};

@@ -36,5 +36,7 @@ constexpr long long weightBytes = 1ll << 44; ///< weights of a model
 constexpr int columns = 1 << 20;             ///< columns of a row
 constexpr int dim = 1 << 24;                 ///< a dim of buffers
 constexpr int bufferRank = 4;                ///< dimensions of a buffer
+constexpr int callSort = 2048;               ///< numbers that a kernel sorts in a stage over buffers
+constexpr int callStages = 24;               ///< stages of a kernel of a pipeline of buffers
 
 } // namespace megalith::limits

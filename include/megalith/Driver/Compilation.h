@@ -13,6 +13,7 @@
 #include "megalith/IR/IR.h"
 #include "megalith/Jit/Compile.h"
 #include "megalith/Jit/Linker.h"
+#include "megalith/Plan/Calls.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Sema/Model.h"
 #include "megalith/Support/Diagnostics.h"
@@ -97,12 +98,16 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
 /// A finished module to its plan.
 std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags);
 
+/// The same of a pipeline of buffers.
+std::optional<plan::CallPlan> makeCallPlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags);
+
 /// The emitted units and their manifest.
 struct Source {
   emit::Units units;
   std::string manifest;
 };
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags);
+Source emitSource(const ir::Module &module, const plan::CallPlan &plan, Diagnostics &diags);
 
 /// All units as one text: as a person reads them, and as the whole kernel is compiled.
 std::string wholeText(const emit::Units &units);

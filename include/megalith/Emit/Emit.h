@@ -24,6 +24,8 @@ struct Unit {
 /// A kernel's units (device/Units.cuh). One text after the other, they are the whole kernel in one unit.
 struct Units {
   Unit control; ///< PIPELINE.control.cu: the states, the stages, the ticks
+  /// Of a pipeline of buffers there is this one alone, PIPELINE.call.cu (Calls.h), and `tensors` is empty.
+  bool isCall() const { return tensors.text.empty(); }
   /// MODEL.tensors.cu: the models, `megalith_run` (the resident kernel) and `megalith_pack` (lays the weights out as
   /// the kernel streams them). It depends on the models and the plan alone.
   Unit tensors;
@@ -36,6 +38,7 @@ struct Units {
 /// The first line of a unit's text.
 constexpr const char *kControlUnit = "//===- control unit -------------------------------------------------------===//";
 constexpr const char *kWideUnit = "//===- wide unit ----------------------------------------------------------===//";
+constexpr const char *kCallUnit = "//===- call unit ----------------------------------------------------------===//";
 constexpr const char *kTensorUnit = "//===- tensor unit --------------------------------------------------------===//";
 
 /// `module` is at the tick and tensor level, with every pass run.

@@ -22,28 +22,6 @@ const char *BodyBuilder::elementType(const Type &type) {
   return type.elem == Scalar::F32 ? "float" : type.elem == Scalar::Bool ? "bool" : "";
 }
 
-Code BodyBuilder::lookup(const Operation &op) {
-  const Type &type = module.type(op.result());
-  const bool table = type.kind == Type::Table;
-  Code code(table ? fmt::format("t.ngramMatches<{}, {}, {}>({}, ", op.get<attr::ngram>(), type.size, type.inner,
-                                scratch(wordsOf(type)))
-                  : fmt::format("t.ngramLookup<{}, {}>(", op.get<attr::ngram>(),
-                                type.size > 0 ? std::to_string(type.size) : "0x7fffffff"));
-  const Value from = operandNamed(op, Operand::From), most = operandNamed(op, Operand::Ngram);
-  // Without a text of its own, it is looked for where the suffix stands.
-  if ((table || most) && !from)
-    if (Pending &p = values[op.operands[0].id]; !p.free)
-      makeVariable(op.operands[0].id);
-  const Code sequence = use(op.operands[0]);
-  code.add(sequence).add(", ").add(use(op.operands[1]));
-  if (from || table || most)
-    code.add(", ").add(from ? use(from) : sequence);
-  if (most)
-    code.add(", ").add(use(most));
-  code.add(")").reads.merge(readsOf(op));
-  return code;
-}
-
 Code BodyBuilder::elementAt(const Operation &op) {
   Code code("t.at(");
   code.add(use(op.operands[0])).add(", ").add(use(op.operands[1])).addLine(op.loc.line).add(")");
@@ -56,7 +34,8 @@ Code BodyBuilder::make(const Operation &op) {
   const std::string element = elementType(type);
   const std::string of = element.empty() ? "" : "<" + element + ">";
   if (op.operands.empty())
-    return Code(fmt::format("t.{}{}()", type.kind == Type::Table ? "noRows" : "list", of));
+    return Code(
+        fmt::format("{}{}{}()", of.empty() ? "t." : templated(), type.kind == Type::Table ? "noRows" : "list", of));
   if (type.kind != Type::Table)
     return call("t.list", op.operands);
   Code code(fmt::format("t.table<{}, {}>({}", type.size, type.inner, scratch(wordsOf(type))));
@@ -83,7 +62,7 @@ Code BodyBuilder::fixed(const Operation &op) {
   const std::string name = locals.variable(module.hint(op.result()), "constants");
   add(Code(fmt::format("static constexpr {} {}[] = {{{}}}", type.elem == Scalar::Bool ? "int" : element, name, items)),
       op.loc);
-  return Code(fmt::format("t.constants<{}>({})", element, name));
+  return Code(fmt::format("{}constants<{}>({})", templated(), element, name));
 }
 
 bool BodyBuilder::takesWarp(const Region &region) {
@@ -236,22 +215,6 @@ Code BodyBuilder::choose(const Operation &op) {
     return body.statements.empty() ? body.yields[0] : lambda("", body, body.yields[0]).add("()");
   };
   return Code("", Ternary).add(condition, OrLevel).add(" ? ").add(side(first), OrLevel).add(" : ").add(side(second));
-}
-
-void BodyBuilder::tree(const Operation &op) {
-  const Type &type = module.type(op.result(0));
-  Code code = Code(fmt::format("t.tree<{}>({}, ", type.size, scratch(2 * type.size)))
-                  .add(use(op.operands[0]))
-                  .add(", ")
-                  .add(use(op.operands[1]))
-                  .add(")");
-  const std::string name = locals.variable("", "tree");
-  add(Code(fmt::format("const auto {} = ", name)).add(code), op.loc);
-  for (unsigned i : {0, 1}) {
-    const Value v = op.results[i];
-    Pending &p = values[v.id] = {Code(), true, uses[v.id], true, name, module.type(v), op.loc};
-    setVariable(p, name + (i ? ".parents" : ".rows"), {});
-  }
 }
 
 } // namespace megalith::emit

@@ -1,0 +1,304 @@
+#include "megalith/Emit/Calls.h"
+#include "BodyBuilder.h"
+#include "Origin.h"
+#include "StatementWriter.h"
+#include "device/CallAbi.h"
+#include "megalith/IR/Buffers.h"
+#include "megalith/Text/Json.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace megalith::emit {
+
+namespace {
+
+/// Names of dims and buffers, as members.
+struct CallNames {
+  explicit CallNames(const Module &module) {
+    NameSet ofDims, ofBuffers, ofStages{"T"};
+    for (const Operation *op : module.all(Op::Dim))
+      dims[op->name] = ofDims.claim(cppName(op->name));
+    for (const Operation *op : module.all(Op::Buffer))
+      buffers[op->name] = ofBuffers.claim(cppName(op->name));
+    for (const Operation *op : module.all(Op::Items))
+      stages[op->name] = ofStages.claim(typeName(op->name));
+  }
+  std::map<std::string, std::string> dims, buffers, stages;
+};
+
+/// The statements of a stage, in terms of `t`, who goes through it, the dims `d` and the buffers `x`.
+class CallBody : public BodyBuilder {
+public:
+  CallBody(const Module &module, const CallNames &names, const Region &stage)
+      : BodyBuilder(module, stage, Locals::ofItems()), names(names) {}
+
+  /// The name of the item's number.
+  std::string item() { return indexOf(part, {}); }
+
+private:
+  const char *templated() const override { return "t.template "; }
+
+  void emitValue(const Operation &op) override {
+    if (op.op == Op::DimGet)
+      return define(op, Code("d." + names.dims.at(op.name)), true);
+    BodyBuilder::emitValue(op);
+  }
+
+  Code expression(const Operation &op) override {
+    if (op.op != Op::BufferAt)
+      return BodyBuilder::expression(op);
+    Code code = Code("t.at(").add(place(op.name, op.operands)).addLine(op.loc.line).add(")");
+    code.mayFault = true;
+    code.reads.merge(readsOf(op));
+    return code;
+  }
+
+  /// `x.kv[i][j]`
+  Code place(const std::string &buffer, llvm::ArrayRef<Value> indices) {
+    Code code("x." + names.buffers.at(buffer));
+    for (Value v : indices)
+      code.add("[").add(use(v)).add("]");
+    return code;
+  }
+  /// `x.kv[i].slice(low, high)`
+  Code slice(const std::string &buffer, llvm::ArrayRef<Value> operands) {
+    Code code = place(buffer, operands.drop_back(2));
+    return code.add(".slice(").add(use(operands[operands.size() - 2])).add(", ").add(use(operands.back())).add(")");
+  }
+
+  void emit(const Operation &op) override {
+    const llvm::ArrayRef<Value> operands = op.operands;
+    switch (op.op) {
+    case Op::BufferSet: {
+      settleFaults(operands);
+      const Code to = place(op.name, operands.drop_front());
+      return effect(op, Code("t.set(").add(to).add(", ").add(use(operands[0])).addLine(op.loc.line).add(")"));
+    }
+    case Op::BufferCopy: {
+      settleFaults(operands);
+      const auto lead = static_cast<size_t>(op.get<attr::lead>());
+      Code code = Code("t.copy(").add(slice(op.name, operands.take_front(lead + 2))).add(", ");
+      code.add(slice(op.get<attr::from>(), operands.drop_front(lead + 2)));
+      if (copies > 0)
+        code.add(fmt::format(", CopyNumber<{}>()", copies));
+      ++copies;
+      return effect(op, code.addLine(op.loc.line).add(")"));
+    }
+    case Op::BufferScan:
+    case Op::BufferSort: {
+      hoist(op, true);
+      Code code(fmt::format("t.{}(x.{}, ", op.op == Op::BufferScan ? "scan" : "sort", names.buffers.at(op.name)));
+      code.add(use(operands[0]));
+      const bool inTurn = takesWarpFor(op.region());
+      const std::string index = indexOf(op.region(), op.loc);
+      const Body body = bodyOf(op.region());
+      for (const Code &value : body.yields) {
+        const Code function = lambda(index, body, value);
+        code.add(", ").add(inTurn ? Code("t.inTurn(").add(function).add(")") : function);
+      }
+      return effect(op, code.add(")"));
+    }
+    case Op::Yield:
+      return;
+    default:
+      BodyBuilder::emit(op);
+    }
+  }
+
+  const CallNames &names;
+  int copies = 0;
+};
+
+const char *elementOf(Scalar dtype) {
+  switch (dtype) {
+  case Scalar::I64:
+    return "long long";
+  case Scalar::F32:
+    return "float";
+  case Scalar::Bool:
+    return "Flag";
+  case Scalar::F16:
+  case Scalar::BF16:
+    return "Half";
+  default:
+    return "int";
+  }
+}
+
+size_t rankOf(const Operation &buffer) { return buffer.region().ops.back().operands.size(); }
+
+class CallEmitter {
+public:
+  CallEmitter(const Module &module, const plan::CallPlan &plan, const SourceFiles &files, const EmitOptions &options)
+      : module(module), plan(plan), names(module), writer(w, module, &files, options.lineDirectives) {}
+
+  Unit run() {
+    const std::string fileName = module.root.name + ".call.cu";
+    w.setFileName(fileName);
+    header();
+    call();
+    w.line();
+    {
+      const auto space = w.space("stages");
+      for (const auto &[number, stage] : llvm::enumerate(plan.stages))
+        this->stage(stage, static_cast<int64_t>(number));
+    }
+    w.line();
+    std::vector<std::string> all;
+    for (const plan::CallStage &stage : plan.stages)
+      all.push_back("stages::" + names.stages.at(stage.op->name));
+    w.line("using Stages = StageList<{}>;", fmt::join(all, ", "));
+    w.line();
+    w.comment("A launch: all stages, or one.");
+    w.line("extern \"C\" __global__ void __launch_bounds__(kCallThreads)");
+    {
+      const auto entry = w.scope("megalith_call(const __grid_constant__ Call call)", "megalith_call");
+      w.line("runCall<Stages>(call);");
+    }
+    return {fileName, w.text()};
+  }
+
+private:
+  void header() {
+    w.line(kCallUnit);
+    w.line("//");
+    w.comment(fmt::format("Pipeline `{}`, made by megalith: a kernel that other programs call. Call.cuh says how its "
+                          "CTAs share the work.",
+                          module.root.name));
+    w.line("//");
+    emitOrigin(w, module, false);
+    emitParams(w, module);
+    w.line("//");
+    w.comment("Reading order: what a call brings, and one struct for each stage.");
+    w.line();
+    w.line("#include \"megalith/CallUnit.cuh\"");
+    w.line();
+    w.line("namespace abi = megalith::abi;");
+    w.line("using namespace megalith::device;");
+    w.line();
+  }
+
+  void call() {
+    {
+      const auto s = w.record("struct Dims");
+      for (const Operation *dim : module.all(Op::Dim))
+        w.line("int {}; // {} to {}", names.dims.at(dim->name), dim->get<attr::least>(), dim->get<attr::most>());
+    }
+    {
+      const auto s = w.record("struct Buffers");
+      for (const Operation *buffer : module.all(Op::Buffer)) {
+        std::string shape;
+        for (size_t d = 0; d < rankOf(*buffer); ++d)
+          shape += (d ? ", " : "") + ir::infixOf(ir::polishOf(buffer->region(), d));
+        w.line("Buffer<{}, {}> {}; // [{}]{}", elementOf(buffer->get<attr::dtype>()), rankOf(*buffer),
+               names.buffers.at(buffer->name), shape, buffer->get<attr::written>() ? ", written" : "");
+      }
+    }
+    w.comment("The kernel's parameter.");
+    {
+      const auto s = w.record("struct Call");
+      w.line("abi::CallHeader header;");
+      w.line("abi::StageWork work[{}];", plan.stages.size());
+      w.line("Dims dims;");
+      w.line("Buffers buffers;");
+    }
+    w.line("static_assert(sizeof(Call) == {}, \"the manifest gives the host this layout\");", callBytes(module, plan));
+  }
+
+  void stage(const plan::CallStage &stage, int64_t number) {
+    const Operation &op = *stage.op;
+    CallBody body(module, names, op.region(1));
+    const std::string item = stage.once ? "" : body.item();
+    const std::vector<Statement> statements = body.run();
+    w.line();
+    w.comment(fmt::format("Stage {}{}{}.", op.name, writer.place(op.loc), taken(stage)));
+    const auto s = w.record("struct " + names.stages.at(op.name));
+    w.line("static constexpr int number = {}, copies = {};", number, stage.copies);
+    const bool automatic = stage.mapping == Mapping::Auto;
+    w.line("static constexpr bool once = {}, lanes = {}, warps = {};", stage.once,
+           !stage.once && !stage.copies && stage.mapping != Mapping::Warp,
+           !stage.once && !stage.copies && (automatic || stage.mapping == Mapping::Warp));
+    w.line("template <class T>");
+    const auto run = w.scope(fmt::format("static __device__ void run(T &t, const Dims &d, const Buffers &x{})",
+                                         stage.once ? "" : ", int " + item));
+    writer.function(statements);
+  }
+
+  static std::string taken(const plan::CallStage &stage) {
+    if (stage.once)
+      return ", once, by a CTA";
+    if (stage.copies)
+      return ", whose copies are dealt by bytes";
+    switch (stage.mapping) {
+    case Mapping::Serial:
+      return ", item after item";
+    case Mapping::Lane:
+      return ", a lane an item";
+    case Mapping::Warp:
+      return ", a warp an item";
+    default:
+      return ", a lane or a warp an item";
+    }
+  }
+
+  CodeWriter w;
+  const Module &module;
+  const plan::CallPlan &plan;
+  const CallNames names;
+  StatementWriter writer;
+};
+
+} // namespace
+
+int64_t callBytes(const ir::Module &module, const plan::CallPlan &plan) {
+  size_t bytes = sizeof(abi::CallHeader) + plan.stages.size() * sizeof(abi::StageWork);
+  bytes += (module.all(Op::Dim).size() * 4 + 7) / 8 * 8;
+  for (const Operation *buffer : module.all(Op::Buffer))
+    bytes += 8 + (rankOf(*buffer) * 4 + 7) / 8 * 8;
+  return static_cast<int64_t>(bytes);
+}
+
+Unit emitCall(const ir::Module &module, const plan::CallPlan &plan, const SourceFiles &files,
+              const EmitOptions &options) {
+  return CallEmitter(module, plan, files, options).run();
+}
+
+std::string emitCallManifest(const ir::Module &module, const plan::CallPlan &plan) {
+  nlohmann::ordered_json json;
+  json["call"] = text::utf8(module.root.name);
+  json["abi"] = abi::kCallAbiVersion;
+  json["file"] = text::utf8(module.path(module.root.loc));
+  json["sms"] = plan.profile.smCount;
+  json["params_bytes"] = callBytes(module, plan);
+  json["sort_words"] = plan.sortWords;
+  const auto costs = [](const plan::ItemCosts &of) {
+    return nlohmann::ordered_json::array({of.first, of.step, of.stepNumbers, of.itemsOfSm});
+  };
+  json["lane_costs"] = costs(plan::laneCosts);
+  json["warp_costs"] = costs(plan::warpCosts);
+  json["dims"] = nlohmann::ordered_json::array();
+  for (const Operation *dim : module.all(Op::Dim))
+    json["dims"].push_back({{"name", dim->name}, {"least", dim->get<attr::least>()}, {"most", dim->get<attr::most>()}});
+  json["buffers"] = nlohmann::ordered_json::array();
+  for (const Operation *buffer : module.all(Op::Buffer)) {
+    nlohmann::ordered_json shape = nlohmann::ordered_json::array();
+    for (size_t d = 0; d < rankOf(*buffer); ++d)
+      shape.push_back(ir::polishOf(buffer->region(), d));
+    json["buffers"].push_back({{"name", buffer->name},
+                               {"dtype", word(buffer->get<attr::dtype>())},
+                               {"written", buffer->get<attr::written>()},
+                               {"shape", shape}});
+  }
+  json["stages"] = nlohmann::ordered_json::array();
+  for (const plan::CallStage &stage : plan.stages)
+    json["stages"].push_back({{"name", stage.op->name},
+                              {"once", stage.once},
+                              {"mapping", word(stage.mapping)},
+                              {"copies", stage.copies},
+                              {"low", stage.low},
+                              {"high", stage.high},
+                              {"span", stage.span},
+                              {"copy_bytes", stage.copyBytes}});
+  return text::dump(json, 2);
+}
+
+} // namespace megalith::emit
