@@ -119,6 +119,8 @@ protected:
   virtual const char *templated() const { return "t."; }
   /// Operands that may fault get variables, in their order, but for the last one: C++ may begin with any.
   void settleFaults(llvm::ArrayRef<Value> operands);
+  /// Whether it matters which one that is.
+  virtual bool ordersFaults() const { return false; }
   virtual void emitValue(const Operation &op);
   virtual Code expression(const Operation &op);
 

@@ -36,6 +36,8 @@ public:
 
 private:
   const char *templated() const override { return "t.template "; }
+  /// A call tells the first fault, with its numbers, as the reference executor does.
+  bool ordersFaults() const override { return true; }
 
   void emitValue(const Operation &op) override {
     if (op.op == Op::DimGet)

@@ -148,6 +148,8 @@ void BodyBuilder::settleFaults(llvm::ArrayRef<Value> operands) {
     const Pending &p = values[v.id];
     return !p.variable && p.expression.mayFault;
   };
+  if (!ordersFaults())
+    return;
   size_t last = operands.size();
   while (last > 0 && !faults(operands[last - 1]))
     --last;
