@@ -13,7 +13,8 @@
 
 namespace megalith::device {
 
-constexpr int kCallThreads = 256, kCallWarps = kCallThreads / 32;
+using abi::kCallThreads;
+constexpr int kCallWarps = kCallThreads / 32;
 
 /// Of a CTA of a call. What sorts has its keys behind it.
 struct CallShared {
@@ -22,6 +23,7 @@ struct CallShared {
   abi::FaultNumbers numbers[kCallWarps];
   int sums[2 * 32];
 };
+static_assert(sizeof(CallShared) <= abi::kCallSharedBytes);
 __device__ __forceinline__ CallShared &sharedOfCall() { return *reinterpret_cast<CallShared *>(dynamicShared()); }
 
 // --- who goes through an item -------------------------------------------------
@@ -134,7 +136,7 @@ struct CtaOfCall : WarpOfCall {
   /// The numbers from 0 to count - 1 by ascending keys, of equal ones the lower first.
   template <class T, class... Functions>
   __device__ void sort(const Buffer<T, 1> &out, int count, const Functions &...functions) {
-    int *keys = reinterpret_cast<int *>(&sharedOfCall() + 1);
+    int *keys = reinterpret_cast<int *>(dynamicShared() + abi::kCallSharedBytes);
     int kept = 0;
     __syncthreads();
     (keepKeys(keys + kept++ * count, count, functions), ...);
@@ -373,8 +375,8 @@ template <class Stages, class Call> __device__ void runCall(const Call &call) {
       __threadfence(); // what all threads of the CTA have written
       const u32 done = atomicInc(&counters.done, header.ends - 1) + 1;
       __threadfence();
-      const bool ended = stage + 1 < header.last && done == u32(call.work[stage + 1].need);
-      shared.ended = ended && call.work[stage + 1].tickets == 0;
+      shared.ended = stage + 1 < header.last && done == u32(call.work[stage + 1].need) &&
+                     call.work[stage + 1].tickets == 0 && call.work[stage + 1].taken == int(abi::Taken::Once);
     }
     __syncthreads();
     if (!shared.ended)

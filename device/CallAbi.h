@@ -15,6 +15,10 @@ namespace megalith::abi {
 
 constexpr int kCallAbiVersion = 1;
 
+constexpr int kCallThreads = 256;      ///< of a CTA
+constexpr int kCallParamsBytes = 4096; ///< of a kernel's parameter, at most: as CUDA has it
+constexpr int kCallSharedBytes = 512;  ///< of a CTA; keys that are sorted stand behind it
+
 /// Who takes what there is to do in a stage.
 enum class Taken : int {
   Serial, ///< items: one lane, one after the other

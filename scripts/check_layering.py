@@ -49,7 +49,7 @@ ALLOWED = {
     "IR": ["Contract", "Support", "Text", REQUEST, EXACT],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": ["IR", "Contract", "Support", "Text", ABI, SHAPE, SHARED_MEMORY],
+    "Plan": ["IR", "Contract", "Support", "Text", ABI, CALL_ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, CALL_ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
@@ -57,7 +57,7 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
             *SHARED],
-    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, CALL_ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.

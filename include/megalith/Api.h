@@ -387,6 +387,31 @@ struct RunOptions {
   std::vector<Corruption> corruptions = {};
 };
 
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+/// What the elements of a buffer are.
+enum class ElementType { I32, I64, F32, Bool, F16, BF16 };
+
+/// A buffer that a call of a pipeline of buffers brings: row-major, without gaps.
+struct CallBuffer {
+  std::string_view name;
+  void *data = nullptr; ///< of the GPU that the kernel was loaded on; of the host for the other executors
+  ElementType type = ElementType::I32;
+  const int64_t *shape = nullptr; ///< `dimensions` sizes
+  size_t dimensions = 0;
+};
+
+struct CallOptions {
+  void *stream = nullptr; ///< on a GPU a CUstream (cudaStream_t); null: the default stream
+  bool perStage = false;  ///< a launch for each stage, and not one for all
+};
+
+//===----------------------------------------------------------------------===//
+// Kernel
+//===----------------------------------------------------------------------===//
+
 /// A program on a device, with its weights. It keeps what it needs of the Program.
 class MEGALITH_API Kernel {
 public:
@@ -396,6 +421,15 @@ public:
   /// Nothing ends one early but `maxTicks`, `interrupted` and the watchdog; LiveSession.h takes requests while the
   /// kernel runs, and gives tokens as they are made. A kernel has one run or session at a time (`kernel-busy`).
   Expected<Results> run(std::vector<Request> requests, const RunOptions &options = {}) const;
+
+  /// Calls a pipeline of buffers. Every buffer is given, also those that stages write. On a GPU it is one launch on the
+  /// stream: nothing is allocated or waited for, and a call may be captured into a graph. Calls of one stream run one
+  /// after the other, those of others beside it. A fault is told by check(). The other executors have ended when it
+  /// returns. One thread at a time. Errors: `call-buffers`, `call-fault`, those of the driver.
+  Status call(const CallBuffer *buffers, size_t count, const CallOptions &options = {}) const;
+  /// Waits for what the stream has been given, and tells the first fault of all calls since it was last asked
+  /// (`call-fault`). What such a call has written means nothing.
+  Status check(void *stream = nullptr) const;
 
   const Messages &messages() const; ///< warnings
   Device device() const;            ///< never Auto

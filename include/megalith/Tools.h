@@ -45,10 +45,17 @@ Expected<std::string> readTrace(const std::string &path);
 
 /// Whether another program calls it with buffers: it has no requests.
 bool isOfBuffers(const Program &program);
-/// Calls it on the reference executor: buffers are the tensors of a file, `inputs`, by their names. Those that stages
-/// write are written to the file `outputs`; one that `inputs` lacks has zeros where nothing is written. Errors:
-/// `call-buffers`, `call-fault`, those of safetensors files, `cannot-write-file`.
-Messages callWithFiles(const Program &program, const std::string &inputs, const std::string &outputs);
+/// How it is called.
+struct FileCall {
+  bool perStage = false;     ///< as CallOptions has it
+  std::string schedule = {}; ///< as RunOptions has it
+  unsigned repeat = 1;       ///< calls with the same buffers; what they write must be equal
+};
+/// Calls it: buffers are the tensors of a file, `inputs`, by their names. Those that stages write are written to the
+/// file `outputs`; one that `inputs` lacks has zeros where nothing is written. Errors: `call-buffers`, `call-fault`,
+/// `repeat-differs`, those of safetensors files, `cannot-write-file`.
+Messages callWithFiles(const Kernel &kernel, const std::string &inputs, const std::string &outputs,
+                       const FileCall &how);
 
 //===----------------------------------------------------------------------===//
 // Synthetic drafts
@@ -197,6 +204,11 @@ struct Exploration {
   uint64_t launches = 0;                   ///< of all live sessions
   Messages messages;                       ///< warnings
 };
+
+/// Calls a pipeline of buffers under many schedules, in one launch and with one for each stage. `inputs`: a file, as of
+/// callWithFiles(). `schedules`, `firstSeed`, `sourceFiles`, `cpuArch` and `progress` of the options count. What stages
+/// write, and a fault, must be those of the reference executor.
+Expected<Exploration> exploreCalls(const Program &program, const std::string &inputs, const ExploreOptions &options);
 
 /// Runs the requests under many schedules of the CPU executor, checking every access. What is
 /// found, results that differ between schedules or from the reference executor's: an error.

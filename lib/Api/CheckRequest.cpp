@@ -25,12 +25,17 @@ SourceLoc api::placeOf(const Request &request, const SourceFiles &files) {
   return loc;
 }
 
+bool api::hasRequests(const Program::State &program, Diagnostics &diags) {
+  if (!ir::ofBuffers(program.compiled.module))
+    return true;
+  diags.report(Diag::KernelProgram, program.compiled.module.root.loc,
+               "a pipeline of buffers has no requests, it is called: `megalith run --inputs=FILE --outputs=FILE`, or "
+               "`call` of its kernel");
+  return false;
+}
+
 bool api::canRun(const Program::State &program, Diagnostics &diags) {
-  if (ir::ofBuffers(program.compiled.module))
-    diags.report(Diag::KernelProgram, program.compiled.module.root.loc,
-                 "a pipeline of buffers has no requests, and no kernel in this version: `megalith run --inputs=FILE "
-                 "--outputs=FILE` calls it on the reference executor");
-  else if (!program.model())
+  if (hasRequests(program, diags) && !program.model())
     diags.report(Diag::KernelProgram, program.compiled.module.root.loc, "a pipeline without a model cannot be run yet");
   return program.model();
 }

@@ -1,5 +1,6 @@
 //===- Kernel.cpp - a program on a device ---------------------------------===//
 #include "State.h"
+#include "megalith/IR/Buffers.h"
 #include "megalith/Jit/KernelCache.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Text/Text.h"
@@ -73,7 +74,7 @@ runtime::LoadOptions api::loading(const Report &progress, bool random) {
 }
 
 /// Of either engine.
-template <class Engine> static LoadedWeights loaded(const Engine &engine) {
+template <class Engine> static LoadedWeights weightsOf(const Engine &engine) {
   const runtime::WeightBytes bytes = engine.weightBytes();
   return {engine.loadMs(), static_cast<int64_t>(bytes.read), static_cast<int64_t>(bytes.packed),
           static_cast<int64_t>(bytes.byRow)};
@@ -141,11 +142,12 @@ private:
   /// Whether the program is one that can run there.
   bool runs() {
     const Program::State &program = *kernel->program;
-    if (!canRun(program, diags))
+    const bool isCall = ir::ofBuffers(program.compiled.module);
+    if ((!isCall || measured) && !canRun(program, diags))
       return false;
     if (random() && options.device == Device::Reference)
       diags.report(Diag::KernelProgram, {}, "the reference executor has no random weights; choose another device");
-    else if (!random() && !program.options.needWeights)
+    else if (!random() && !isCall && !program.options.needWeights)
       diags.report(Diag::KernelProgram, {}, "the program was compiled without its weights; leave `weights` true");
     else if (!program.options.stopAfter.empty() && options.device != Device::Reference)
       diags.report(Diag::KernelProgram, {},
@@ -205,6 +207,9 @@ private:
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
+    if (ir::ofBuffers(kernel->program->compiled.module))
+      return loaded(runtime::CallEngine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest),
+                    kernel->cudaCalls);
     const runtime::LoadOptions how = loading(options.progress, random());
     auto engine = random()
                       ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest, how)
@@ -214,8 +219,16 @@ private:
       return false;
     }
     kernel->cuda = std::move(*engine.value);
-    kernel->weights = loaded(*kernel->cuda);
+    kernel->weights = weightsOf(*kernel->cuda);
     return true;
+  }
+
+  template <class T> bool loaded(runtime::Outcome<std::unique_ptr<T>> engine, std::unique_ptr<T> &to) {
+    if (engine)
+      to = std::move(*engine.value);
+    else
+      reportRuntime(diags, engine.error);
+    return to != nullptr;
   }
 
   std::optional<driver::HostKernel> assembleOnCpu() {
@@ -238,6 +251,8 @@ private:
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
     const std::lock_guard<std::mutex> lock(cpuMutex());
+    if (ir::ofBuffers(kernel->program->compiled.module))
+      return loaded(cpu::CpuCalls::load(assembled->path, kernel->source.manifest), kernel->cpuCalls);
     const runtime::LoadOptions how = loading(options.progress, random());
     auto engine = random() ? cpu::CpuEngine::loadRandom(assembled->path, kernel->source.manifest, how)
                            : cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights(), how);
@@ -246,7 +261,7 @@ private:
       return false;
     }
     kernel->cpu = std::move(*engine.value);
-    kernel->weights = loaded(*kernel->cpu);
+    kernel->weights = weightsOf(*kernel->cpu);
     return true;
   }
 };

@@ -138,6 +138,8 @@ std::unique_ptr<LiveExecutor> api::makeLiveExecutor(std::shared_ptr<Kernel::Stat
 Expected<LiveSession> LiveSession::open(const Kernel &kernel, const LiveOptions &given) {
   return guarded<LiveSession>([&]() -> Expected<LiveSession> {
     const std::shared_ptr<Kernel::State> &on = kernel.internals();
+    if (Diagnostics refused(on->program->sources); !hasRequests(*on->program, refused))
+      return refused.messages();
     if (const std::string why = whyNoSession(given); !why.empty())
       return failure(Diag::LiveOptions, why);
     LiveOptions options = given;

@@ -196,6 +196,8 @@ static Results resultsOf(const Kernel::State &kernel, const RunOptions &options,
 
 Expected<Results> Kernel::run(std::vector<Request> given, const RunOptions &how) const {
   return guarded<Results>([&]() -> Expected<Results> {
+    if (Diagnostics refused(state->program->sources); !hasRequests(*state->program, refused))
+      return refused.messages();
     if (const std::string why = whyNot(*state, given.size(), how); !why.empty())
       return failure(Diag::RunOptions, why);
     SourceFiles &sources = state->program->sources;

@@ -4,7 +4,9 @@
 
 #include "megalith/Api.h"
 #include "megalith/Driver/Compilation.h"
+#include "runtime/CallEngine.h"
 #include "runtime/Engine.h"
+#include "runtime/cpu/CpuCalls.h"
 #include "runtime/cpu/CpuEngine.h"
 #include <atomic>
 #include <mutex>
@@ -32,6 +34,8 @@ struct Kernel::State {
   std::optional<runtime::Device> gpu; ///< outlives its engine
   std::unique_ptr<runtime::Engine> cuda;
   std::unique_ptr<cpu::CpuEngine> cpu;
+  std::unique_ptr<runtime::CallEngine> cudaCalls; ///< of a pipeline of buffers
+  std::unique_ptr<cpu::CpuCalls> cpuCalls;
   Source source;
   bool checked = false;
   double compileMs = 0;
@@ -149,6 +153,8 @@ Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);
 /// The options of the compiler's own chain.
 driver::CompileOptions compileOptions(const ProgramOptions &options);
 
+/// Whether it is no pipeline of buffers; reports `kernel-program`.
+bool hasRequests(const Program::State &program, Diagnostics &diags);
 /// Whether the program is one that can run; reports `kernel-program`.
 bool canRun(const Program::State &program, Diagnostics &diags);
 /// Whether something in the pipeline goes by how the request wants tokens to be drawn.

@@ -203,7 +203,7 @@ private:
       w.line("Dims dims;");
       w.line("Buffers buffers;");
     }
-    w.line("static_assert(sizeof(Call) == {}, \"the manifest gives the host this layout\");", callBytes(module, plan));
+    w.line("static_assert(sizeof(Call) == {}, \"the manifest gives the host this layout\");", plan::callBytes(module));
   }
 
   void stage(const plan::CallStage &stage, int64_t number) {
@@ -251,14 +251,6 @@ private:
 
 } // namespace
 
-int64_t callBytes(const ir::Module &module, const plan::CallPlan &plan) {
-  size_t bytes = sizeof(abi::CallHeader) + plan.stages.size() * sizeof(abi::StageWork);
-  bytes += (module.all(Op::Dim).size() * 4 + 7) / 8 * 8;
-  for (const Operation *buffer : module.all(Op::Buffer))
-    bytes += 8 + (rankOf(*buffer) * 4 + 7) / 8 * 8;
-  return static_cast<int64_t>(bytes);
-}
-
 Unit emitCall(const ir::Module &module, const plan::CallPlan &plan, const SourceFiles &files,
               const EmitOptions &options) {
   return CallEmitter(module, plan, files, options).run();
@@ -270,7 +262,7 @@ std::string emitCallManifest(const ir::Module &module, const plan::CallPlan &pla
   json["abi"] = abi::kCallAbiVersion;
   json["file"] = text::utf8(module.path(module.root.loc));
   json["sms"] = plan.profile.smCount;
-  json["params_bytes"] = callBytes(module, plan);
+  json["params_bytes"] = plan::callBytes(module);
   json["sort_words"] = plan.sortWords;
   const auto costs = [](const plan::ItemCosts &of) {
     return nlohmann::ordered_json::array({of.first, of.step, of.stepNumbers, of.itemsOfSm});

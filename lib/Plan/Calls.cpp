@@ -1,4 +1,5 @@
 #include "megalith/Plan/Calls.h"
+#include "device/CallAbi.h"
 #include "megalith/IR/Buffers.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -79,6 +80,14 @@ static std::string bytesOf(const ir::Module &module, const Operation &copy) {
   return bytes;
 }
 
+int64_t callBytes(const ir::Module &module) {
+  size_t bytes = sizeof(abi::CallHeader) + module.all(Op::Items).size() * sizeof(abi::StageWork);
+  bytes += (module.all(Op::Dim).size() * 4 + 7) / 8 * 8;
+  for (const Operation *buffer : module.all(Op::Buffer))
+    bytes += 8 + (buffer->region().ops.back().operands.size() * 4 + 7) / 8 * 8;
+  return static_cast<int64_t>(bytes);
+}
+
 std::optional<CallPlan> makeCallPlan(const ir::Module &module, const DeviceProfile &profile, Diagnostics &diags) {
   CallPlan plan;
   plan.profile = profile;
@@ -92,6 +101,13 @@ std::optional<CallPlan> makeCallPlan(const ir::Module &module, const DeviceProfi
         Diag::Unsupported, module.root.loc,
         fmt::format("a kernel of more than {} stages over buffers (there are {})", int(limits::callStages), stages),
         "fewer stages, or `--device=reference`");
+  if (callBytes(module) > abi::kCallParamsBytes)
+    diags.report(
+        Diag::Unsupported, module.root.loc,
+        fmt::format("a kernel with so many buffers and stages (its parameter would have {} bytes, and a kernel "
+                    "takes {})",
+                    callBytes(module), abi::kCallParamsBytes),
+        "fewer of them, or `--device=reference`");
   if (diags.hasErrors())
     return std::nullopt;
   for (const Operation *op : module.all(Op::Items)) {

@@ -87,8 +87,9 @@ class Results:
 class Kernel:
     """A program on a device, with its weights. `Program.load()` makes it."""
 
-    def __init__(self, core: _core.Kernel, program: Program) -> None:
+    def __init__(self, core: _core.Kernel, program: Program, ordinal: int = 0) -> None:
         self._core = core
+        self._ordinal = ordinal
         self.program = program
         self._inputs = program._core.inputs()
         self._encode = byte_encode if program.byte_vocabulary else None
@@ -155,6 +156,30 @@ class Kernel:
         results = _core.run(self._core, batch, options, self.program._core.logits_vocabulary())
         results["requests"] = [Result(**each) for each in results["requests"]]
         return Results(**results)
+
+    def __call__(self, *, stream: int | None = None, **buffers: Any) -> None:
+        """Calls a pipeline of buffers: `kernel(draft=t, target=u, accepted=a)`.
+
+        Each buffer is a tensor of PyTorch or CuPy, or anything else with DLPack or `__cuda_array_interface__`; for a
+        kernel that is not on a GPU an array of the host. It must be row-major, without gaps. All buffers of the file
+        are given, also those that stages write.
+
+        On a GPU it is one launch: nothing is allocated or waited for, and `torch.cuda.graph` may capture it. `stream`
+        is a CUDA stream as a number (`torch.cuda.Stream.cuda_stream`); without it PyTorch's current one, or the
+        default stream. Calls of one stream run one after the other. `check()` tells whether one ended in a fault.
+        """
+        _core.call(self._core, buffers, stream, False, self._ordinal)
+
+    def call(self, buffers: Mapping[str, Any], *, stream: int | None = None, control: str = "resident") -> None:
+        """The same with the buffers in a dict. `control="host"` launches once for each stage."""
+        if control not in ("resident", "host"):
+            raise ValueError(f"control must be one of 'resident', 'host', found {control!r}")
+        _core.call(self._core, dict(buffers), stream, control == "host", self._ordinal)
+
+    def check(self, stream: int | None = None) -> None:
+        """Waits for what the stream was given (without one, the default stream), and raises `megalith.Error` if a call
+        since the last `check()` ended in a fault. What such a call has written means nothing."""
+        _core.check(self._core, stream)
 
     def session(self, **options: Any) -> Session:
         """Opens a session, which takes requests while the kernel runs. `Session` lists the options."""

@@ -163,7 +163,7 @@ class Program:
             "check": check,
             "progress": progress,
         }
-        return Kernel(_core.load(self._core, options), self)
+        return Kernel(_core.load(self._core, options), self, ordinal)
 
     @property
     def name(self) -> str:

@@ -214,5 +214,6 @@ NB_MODULE(_core, module) {
   module.def("fault_text", [](const std::string &code) { return text(megalith::faultText(code)); });
   bindPrograms(module);
   bindKernels(module);
+  bindCalls(module);
   bindLive(module);
 }

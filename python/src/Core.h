@@ -118,7 +118,7 @@ using Mutex = std::recursive_timed_mutex;
 class Hold {
 public:
   explicit Hold(Mutex &mutex) : lock(mutex, std::defer_lock) {
-    while (!tryLock())
+    while (!lock.try_lock() && !tryLock())
       checkSignals();
   }
 
@@ -150,6 +150,7 @@ template <class F> auto alone(Mutex &mutex, F f) {
 
 void bindPrograms(nb::module_ &module);
 void bindKernels(nb::module_ &module);
+void bindCalls(nb::module_ &module);
 void bindLive(nb::module_ &module);
 
 } // namespace megalith::python

@@ -30,8 +30,8 @@ Arena::Arena()
   regions[0] = {"", 0, 0, Initial::Image};
 }
 
-size_t Arena::allocate(const std::string &name, size_t bytes, Initial initial) {
-  const size_t after = std::max<size_t>(256, std::min<size_t>(64 << 10, bytes / 8));
+size_t Arena::allocate(const std::string &name, size_t bytes, Initial initial, bool bytewise) {
+  const size_t after = std::max<size_t>(256, bytewise ? bytes : std::min<size_t>(64 << 10, bytes / 8));
   const size_t begin = next;
   if (bytes > kSize || begin + bytes + after + kPage > kSize || regions.size() == 65535)
     throw runtime::NoRoom("the CPU executor has no room for " + runtime::bytesText(bytes) + " of `" + name +
@@ -39,7 +39,7 @@ size_t Arena::allocate(const std::string &name, size_t bytes, Initial initial) {
                           "; make the KV pool (`pages`, `page_tokens`), the slots or the model smaller");
   next = (begin + bytes + after + kPage - 1) / kPage * kPage;
   std::fill(pages + begin / kPage, pages + next / kPage, (uint16_t)regions.size());
-  regions.push_back({name, begin, begin + bytes, initial});
+  regions.push_back({name, begin, begin + bytes, initial, 0, bytewise});
   return begin;
 }
 

@@ -33,6 +33,9 @@ struct Region {
   size_t begin, end;
   Initial initial;
   uint64_t readOnlyIn = 0; ///< the last launch that read some of it through the read-only path
+  /// Each byte has a granule of its own, where threads write single ones. Plain accesses alone look there; behind the
+  /// region as much room again is left free, whose granules these are.
+  bool bytewise = false;
 };
 
 class Arena {
@@ -53,7 +56,7 @@ public:
   std::vector<Region> regions; ///< 0: none
 
   /// Offset of a new region. Throws runtime::NoRoom.
-  size_t allocate(const std::string &name, size_t bytes, Initial initial);
+  size_t allocate(const std::string &name, size_t bytes, Initial initial, bool bytewise = false);
   /// The region of the page that holds `offset`, which must lie after the shared memory.
   Region &regionOf(size_t offset) { return regions[pages[offset / kPage]]; }
   /// The region that a byte most likely was meant to be in.

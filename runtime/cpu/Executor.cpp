@@ -179,9 +179,9 @@ struct Executor::Impl {
 Executor::Executor() : impl(std::make_unique<Impl>()) {}
 Executor::~Executor() = default;
 
-char *Executor::allocate(const std::string &name, size_t bytes, Initial initial, const void *image) {
+char *Executor::allocate(const std::string &name, size_t bytes, Initial initial, const void *image, bool bytewise) {
   Machine &m = impl->machine;
-  char *at = m.arena.base + m.arena.allocate(name, bytes, initial);
+  char *at = m.arena.base + m.arena.allocate(name, bytes, initial, bytewise);
   if (initial == Initial::Unwritten)
     std::memset(at, kPattern, bytes);
   else if (initial != Initial::Zero && bytes)

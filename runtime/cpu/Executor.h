@@ -113,7 +113,9 @@ public:
 
   /// Memory of the device, 256-byte aligned, with room after it that nothing may
   /// touch. `image` (of Image and Const) is copied. Throws runtime::NoRoom, as does the constructor.
-  char *allocate(const std::string &name, size_t bytes, Initial initial, const void *image = nullptr);
+  /// `bytewise`: threads write single bytes beside each other. Only plain accesses are allowed there.
+  char *allocate(const std::string &name, size_t bytes, Initial initial, const void *image = nullptr,
+                 bool bytewise = false);
   /// Gives memory its first content again, before another launch.
   /// (`image` may be `memory` itself: its content stays.)
   void reset(char *memory, Initial initial, const void *image = nullptr);

@@ -55,7 +55,7 @@ void Machine::forgetClocks() {
   for (const Region &r : arena.regions) {
     if (r.initial == Initial::Const)
       continue;
-    for (Cell *c = cells + r.begin / 2; c < cells + (r.end + 1) / 2; ++c)
+    for (Cell *c = cells + r.begin / 2; c < cells + (r.bytewise ? r.begin / 2 + r.end - r.begin : (r.end + 1) / 2); ++c)
       if (c->write | c->read)
         *c = {c->write ? epochWord(0, 1, 0, false) : 0, 0};
   }
@@ -173,8 +173,14 @@ void Machine::plain(Fiber *f, const void *at, unsigned bytes, bool isWrite, cons
     return;
   const size_t offset = static_cast<const char *>(at) - arena.base;
   const Word mine = f->epoch(pcNumber(pc));
-  Cell *c = cells + offset / 2;
-  Cell *const end = cells + (offset + bytes + 1) / 2;
+  // Where its granules would begin if each had two bytes.
+  size_t granules = offset, count = (offset + bytes + 1) / 2 - offset / 2;
+  if (r.region && r.region->bytewise) [[unlikely]] {
+    granules += offset - r.region->begin;
+    count = bytes;
+  }
+  Cell *c = cells + granules / 2;
+  Cell *const end = c + count;
   if (isWrite) {
     f->rounds = f->looks = f->inRow = 0; // a thread that writes is not idle
     if (r.region && r.region->readOnlyIn == launchNumber) [[unlikely]]
@@ -216,7 +222,7 @@ void Machine::plain(Fiber *f, const void *at, unsigned bytes, bool isWrite, cons
       else
         read = sets.add(c->read, mine, f->actor());
     }
-    install(c->read, read, offset);
+    install(c->read, read, granules);
   }
 }
 

@@ -14,9 +14,10 @@ public:
 
 private:
   tools::ExploreOptions exploring;
-  std::string requestsFile, arrivalsFile, draftsFile;
+  std::string requestsFile, arrivalsFile, draftsFile, inputsFile;
 
   bool runProgram(Diagnostics &diags) override;
+  bool exploreCalls(const Program &program, Diagnostics &diags);
 };
 
 ExploreCommand::ExploreCommand()
@@ -29,6 +30,8 @@ ExploreCommand::ExploreCommand()
   addEdits(exploring.sourceFiles);
   addRun(exploring, arrivalsFile, draftsFile);
   add("requests", inputFile(text(requestsFile, "file.jsonl")), "As for run (default: three small requests)");
+  add("inputs", inputFile(text(inputsFile, "file.safetensors")),
+      "Of a pipeline of buffers: the buffers that each call brings");
   add("seeds", number(exploring.schedules, "n", 0, 1000000000),
       "Schedules to run beside the first, which is round robin (default: 100)");
   add("first-seed", number(exploring.firstSeed, "n", 0, INT64_MAX), "Seed of the first of them");
@@ -37,11 +40,33 @@ ExploreCommand::ExploreCommand()
       "back, and lets the kernel rest and go on");
 }
 
+bool ExploreCommand::exploreCalls(const Program &program, Diagnostics &diags) {
+  if (inputsFile.empty())
+    return badOption(diags, "--inputs", "a pipeline of buffers needs it: the buffers of a call");
+  auto found = tools::exploreCalls(program, inputsFile, exploring);
+  if (!got(found, diags))
+    return false;
+  diags.adopt(found->messages);
+  llvm::outs() << fmt::format(
+      "{} schedules (round robin, then seeds {} to {}), {:.1f} million steps in {:.1f} s: "
+      "nothing found\nwhat the stages write is that of the reference executor, byte for byte, in "
+      "one launch and in one for each stage\n",
+      found->runs, exploring.firstSeed, exploring.firstSeed + exploring.schedules - 1, double(found->steps) / 1e6,
+      found->seconds);
+  return true;
+}
+
 bool ExploreCommand::runProgram(Diagnostics &diags) {
   auto program = compileProgram(compile, diags);
   if (!program)
     return false;
   reportAccepted(*program, diags);
+  exploring.cpuArch = cpuArch;
+  exploring.progress = showProgress;
+  if (tools::isOfBuffers(*program))
+    return exploreCalls(*program, diags);
+  if (!inputsFile.empty())
+    return badOption(diags, "--inputs", "only a pipeline of buffers has buffers; give `--requests=FILE`");
   auto requests = requestsFile.empty() ? tools::exampleRequests(*program) : readRequests(*program, requestsFile, diags);
   if (requests && !arrivalsFile.empty())
     requests = tools::readArrivals(*program, arrivalsFile, std::move(*requests));
@@ -53,8 +78,6 @@ bool ExploreCommand::runProgram(Diagnostics &diags) {
       return false;
     exploring.drafts = std::move(*drafts);
   }
-  exploring.cpuArch = cpuArch;
-  exploring.progress = showProgress;
   auto found = tools::explore(*program, *requests, exploring);
   if (!got(found, diags))
     return false;

@@ -28,7 +28,7 @@ private:
 
   bool runProgram(Diagnostics &diags) override;
   bool checkOptions(Diagnostics &diags) const;
-  bool callBuffers(const Program &program, Diagnostics &diags) const;
+  bool callBuffers(const Program &program, Diagnostics &diags);
   bool readHooks(const Program &program, const std::vector<Request> &requests, Diagnostics &diags);
   std::optional<Kernel> load(const Program &program, Diagnostics &diags);
   void print(const RunReport &report) const { llvm::outs() << (isText ? formatText(report) : formatJson(report)); }
@@ -220,23 +220,28 @@ std::optional<Kernel> RunCommand::load(const Program &program, Diagnostics &diag
 }
 
 /// One call of a pipeline of buffers.
-bool RunCommand::callBuffers(const Program &program, Diagnostics &diags) const {
+bool RunCommand::callBuffers(const Program &program, Diagnostics &diags) {
   for (const char *option : {"inputs", "outputs"})
     if (!given(option)) {
       badOption(diags, fmt::format("--{}", option), "a pipeline of buffers needs it: `--inputs=FILE --outputs=FILE`");
       return false;
     }
-  if (kernelOptions.device == Device::Cuda || kernelOptions.device == Device::Cpu) {
-    badOption(diags, "--device", "a pipeline of buffers has no kernel in this version; `reference` calls it");
-    return false;
-  }
   for (const Option &option : options)
-    if (!option.given.empty() && !llvm::is_contained({"inputs", "outputs", "device", "set", "ir", "reference-at"},
-                                                     llvm::StringRef(option.name))) {
+    if (!option.given.empty() &&
+        !llvm::is_contained({"inputs", "outputs", "device", "set", "ir", "reference-at", "check", "schedule", "control",
+                             "repeat", "cu", "arch", "whole-kernel"},
+                            llvm::StringRef(option.name))) {
       badOption(diags, option.dashed(), "a call of a pipeline of buffers has no use for it; leave it out");
       return false;
     }
-  diags.adopt(tools::callWithFiles(program, inputsFile, outputsFile));
+  if (running.control == Control::Graph)
+    return badOption(diags, "--control=graph", "a call is one launch; `host` is one for each stage");
+  const auto kernel = load(program, diags);
+  if (!kernel)
+    return false;
+  diags.adopt(tools::callWithFiles(
+      *kernel, inputsFile, outputsFile,
+      {.perStage = running.control == Control::Host, .schedule = running.schedule, .repeat = running.repeat}));
   return !diags.hasErrors();
 }
 

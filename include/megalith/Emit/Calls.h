@@ -13,8 +13,6 @@ Unit emitCall(const ir::Module &module, const plan::CallPlan &plan, const Source
 /// What the runtime reads beside the cubin (runtime/CallManifest.h): dims, buffers and stages, with sizes in reverse
 /// Polish notation.
 std::string emitCallManifest(const ir::Module &module, const plan::CallPlan &plan);
-/// Of the kernel's parameter, see device/CallAbi.h.
-int64_t callBytes(const ir::Module &module, const plan::CallPlan &plan);
 
 } // namespace megalith::emit
 #endif

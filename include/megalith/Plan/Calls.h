@@ -35,6 +35,8 @@ struct CallPlan {
 
 /// nullopt where a kernel cannot do it, after an error.
 std::optional<CallPlan> makeCallPlan(const ir::Module &module, const DeviceProfile &profile, Diagnostics &diags);
+/// Bytes of the kernel's parameter, see device/CallAbi.h.
+int64_t callBytes(const ir::Module &module);
 /// For `--emit=plan`.
 std::string print(const ir::Module &module, const CallPlan &plan);
 

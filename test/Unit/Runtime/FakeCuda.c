@@ -283,6 +283,8 @@ int cuMemHostGetDevicePointer_v2(Pointer *device, void *pointer, unsigned flags)
 int cuStreamCreate(void **stream, unsigned flags) { return ++held, *stream = calloc(1, sizeof(struct stream)), 0; }
 int cuStreamSynchronize(void *stream) { return finish(stream), 0; }
 int cuStreamQuery(void *stream) { return setting("FAKE_CUDA_BUSY", 0) ? 600 : 0; }
+int cuStreamIsCapturing(void *stream, int *status) { return *status = 0, 0; }
+int cuStreamGetId(void *stream, unsigned long long *id) { return *id = (unsigned long long)stream, 0; }
 int cuStreamDestroy_v2(void *stream) { return finish(stream), --held, free(stream), 0; }
 int cuEventCreate(void **event, unsigned flags) { return ++held, *event = &held, 0; }
 int cuEventRecord(void *event, void *stream) { return 0; }
