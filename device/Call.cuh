@@ -68,7 +68,7 @@ struct WarpOfCall : Binders {
       for (int k = 0; k < ballots; ++k) {
         const u32 failed = __ballot_sync(~0u, !holds[k]);
         const int first = failed ? __ffs(failed) - 1 : 32;
-        if (earlier == 0) {
+        if (fault == 0) {
           fault = faults[k];
           numbers = with[k];
           agree(0, first < 31 ? (2u << first) - 1 : ~0u);
@@ -86,6 +86,8 @@ struct WarpOfCall : Binders {
 
 /// A stage without items: all warps go through it together, and find the same.
 struct CtaOfCall : WarpOfCall {
+  bool writes = true; ///< a scan goes into its buffer
+  bool own = false;   ///< it goes into shared memory
   __device__ static int rank() { return threadIdx.x; }
   __device__ static void meet() { __syncthreads(); }
   template <int> __device__ static void move(char *to, const char *from, long long bytes) {
@@ -125,8 +127,11 @@ struct CtaOfCall : WarpOfCall {
       for (int k = 0; k < each; ++k) {
         const int place = k * kCallWarps + warpId() - 1, i = base + k * kCallThreads + int(threadIdx.x);
         const int before = __shfl_sync(~0u, place < 32 ? lows : highs, place & 31);
-        if (k < rounds && i < count)
-          out.data[i] = Element<T>::stored(wrapAdd(total, wrapAdd(place < 0 ? 0 : before, sums[k])));
+        const T sum = Element<T>::stored(wrapAdd(total, wrapAdd(place < 0 ? 0 : before, sums[k])));
+        if (k < rounds && i < count && writes)
+          out.data[i] = sum;
+        if (k < rounds && i < count && own)
+          reinterpret_cast<T *>(dynamicShared() + abi::kCallSharedBytes)[i] = sum;
       }
       total = wrapAdd(total, __shfl_sync(~0u, highs, 31));
       __syncthreads();
@@ -246,142 +251,189 @@ __device__ __forceinline__ void tellFaultOf(const abi::CallHeader &header, int s
 // --- a stage ------------------------------------------------------------------
 
 /// The items that thread or warp `rank` of `ranks` takes.
-template <class Stage, class Who, class Call>
-__device__ void runItems(const Call &call, const abi::StageWork &work, long long rank, long long ranks) {
+template <class Stage, class Who, class Call, class Buffers>
+__device__ __forceinline__ void runItems(const Call &call, const Buffers &buffers, const abi::StageWork &work,
+                                         long long rank, long long ranks) {
+#pragma unroll 1
   for (long long i = work.low + rank; i < work.high; i += ranks) {
     OnBuffers<Who> t;
-    Stage::run(t, call.dims, call.buffers, int(i));
+    Stage::run(t, call.dims, buffers, int(i));
     tellFaultOf(call.header, Stage::number, int(i - work.low), t);
   }
 }
 
-/// Copies, in parts of at most so many bytes. A lane looks for each part, then the warp copies one after the other.
-template <class Stage, class Call>
-__device__ void dealCopies(const Call &call, const abi::StageWork &work, int ticket) {
-  const long long items = (long long)work.high - work.low, units = items * Stage::copies * work.parts;
-  const long long warps = (long long)work.tickets * kCallWarps;
-  const long long warp = (long long)ticket * kCallWarps + warpId();
+/// Copies, in parts of kCallPartBytes. A lane looks for each part, then the warp copies one after the other.
+template <class Stage, class Call, class Buffers>
+__device__ __forceinline__ void dealCopies(const Call &call, const Buffers &buffers, const abi::StageWork &work,
+                                           int ticket) {
+  const u32 items = u32(work.high - work.low), warps = u32(work.tickets * kCallWarps);
+  const u32 units = items * u32(Stage::copies * work.parts); // the host has seen that they are so few
+  const u32 warp = u32(ticket * kCallWarps + warpId());
 #pragma unroll 1
-  for (long long base = warp; base < units; base += warps * 32) {
-    const long long unit = base + warps * laneId();
+  for (u32 base = warp; base < units; base += warps * 32) {
+    const u32 unit = base + warps * u32(laneId());
     OnBuffers<CopyOfCall> t;
     char *to = nullptr;
     const char *from = nullptr;
-    long long bytes = 0;
+    int bytes = 0;
     if (unit < units) {
       const int item = int(unit % items);
-      const long long rest = unit / items, part = rest / Stage::copies;
+      const u32 rest = unit / items, part = rest / Stage::copies;
       t.wanted = int(rest % Stage::copies);
-      Stage::run(t, call.dims, call.buffers, work.low + item);
+      Stage::run(t, call.dims, buffers, work.low + item);
       if (part == 0 && t.wanted == 0)
         tellFaultOf(call.header, Stage::number, item, t);
-      // Parts are cut where 16 bytes begin.
-      const auto cut = [&](long long number) {
-        const u64 at = ((u64)t.to + u64(number * work.partBytes)) & ~15ull;
+      // Parts are cut where 16 bytes begin. The first one has what is in front.
+      const auto cut = [&](u32 number) {
+        const u64 at = ((u64)t.to + u64(number) * abi::kCallPartBytes) & ~15ull;
         return number == 0 ? 0 : min(t.bytes, (long long)(at - (u64)t.to));
       };
-      const long long begin = cut(part), end = part + 1 == work.parts ? t.bytes : cut(part + 1);
+      const long long begin = cut(part);
       to = t.to + begin;
       from = t.from + begin;
-      bytes = t.fault ? 0 : end - begin;
+      bytes = t.fault ? 0 : int((part + 1 == u32(work.parts) ? t.bytes : cut(part + 1)) - begin);
     }
     u32 some = __ballot_sync(~0u, bytes > 0);
 #pragma unroll 1
     for (; some; some &= some - 1) {
       const int lane = __ffs(some) - 1;
-      copyBytes(reinterpret_cast<char *>(__shfl_sync(~0u, (u64)to, lane)),
-                reinterpret_cast<const char *>(__shfl_sync(~0u, (u64)from, lane)), __shfl_sync(~0u, bytes, lane),
-                laneId(), 32);
+      char *const partTo = reinterpret_cast<char *>(__shfl_sync(~0u, (u64)to, lane));
+      const char *const partFrom = reinterpret_cast<const char *>(__shfl_sync(~0u, (u64)from, lane));
+      const int partBytes = __shfl_sync(~0u, bytes, lane);
+      if ((((u64)partTo | (u64)partFrom) & 15) == 0 && partBytes <= abi::kCallPartBytes)
+        copyPart(partTo, partFrom, partBytes);
+      else
+        copyBytes(partTo, partFrom, partBytes, laneId(), 32);
     }
   }
 }
 
 /// A CTA's part of a stage: its `ticket`th.
-template <class Stage, class Call> __device__ void runStage(const Call &call, int ticket) {
+template <class Stage, class Call, class Buffers>
+__device__ __forceinline__ void runStage(const Call &call, const Buffers &buffers, int ticket) {
   const abi::StageWork &work = call.work[Stage::number];
   if constexpr (Stage::once) {
     OnBuffers<CtaOfCall> t;
-    Stage::run(t, call.dims, call.buffers);
+    Stage::run(t, call.dims, buffers);
     tellFaultOf(call.header, Stage::number, 0, t);
   } else if constexpr (Stage::copies > 0) {
-    dealCopies<Stage>(call, work, ticket);
+    dealCopies<Stage>(call, buffers, work, ticket);
   } else {
     if constexpr (Stage::lanes)
       if (work.taken != int(abi::Taken::Warp)) {
         const bool serial = work.taken == int(abi::Taken::Serial);
         if (!serial || threadIdx.x == 0)
-          runItems<Stage, LaneOfCall>(call, work, serial ? 0 : (long long)ticket * kCallThreads + threadIdx.x,
+          runItems<Stage, LaneOfCall>(call, buffers, work, serial ? 0 : (long long)ticket * kCallThreads + threadIdx.x,
                                       serial ? 1 : (long long)work.tickets * kCallThreads);
         return;
       }
     if constexpr (Stage::warps)
-      runItems<Stage, WarpOfCall>(call, work, (long long)ticket * kCallWarps + warpId(),
+      runItems<Stage, WarpOfCall>(call, buffers, work, (long long)ticket * kCallWarps + warpId(),
                                   (long long)work.tickets * kCallWarps);
   }
+}
+
+/// The same behind a stage `Scan`, which each CTA goes through for itself: what it scans stands in shared memory.
+template <class Scan, class Stage, class Call> __device__ __forceinline__ void runBehind(const Call &call, int ticket) {
+  auto buffers = call.buffers;
+  auto &out = Scan::scanned(buffers);
+  OnBuffers<CtaOfCall> t;
+  t.writes = ticket == 0; // for who reads it later
+  t.own = true;
+  Scan::run(t, call.dims, buffers);
+  if (ticket == 0)
+    tellFaultOf(call.header, Scan::number, 0, t);
+  out.data = reinterpret_cast<decltype(out.data)>(dynamicShared() + abi::kCallSharedBytes);
+  runStage<Stage>(call, buffers, ticket);
 }
 
 /// The stages of a pipeline, in their order.
 template <class... Stages> struct StageList {
   static constexpr int count = int(sizeof...(Stages));
   template <class Call> __device__ __forceinline__ static void run(const Call &call, int stage, int ticket) {
-    ((stage == Stages::number ? runStage<Stages>(call, ticket) : void()), ...);
+    each<Call, void, Stages...>(call, stage, ticket);
+  }
+
+private:
+  template <class Call, class Before, class Stage, class... More>
+  __device__ __forceinline__ static void each(const Call &call, int stage, int ticket) {
+    if (stage == Stage::number) {
+      if constexpr (scans<Before>())
+        if (call.work[Before::number].taken == int(abi::Taken::Each))
+          return runBehind<Before, Stage>(call, ticket);
+      return runStage<Stage>(call, call.buffers, ticket);
+    }
+    if constexpr (sizeof...(More) > 0)
+      each<Call, Stage, More...>(call, stage, ticket);
+  }
+  /// Whether each CTA of the next stage may go through it for itself.
+  template <class Stage> __device__ static constexpr bool scans() {
+    if constexpr (requires { Stage::scans; })
+      return Stage::scans;
+    else
+      return false;
   }
 };
 
 // --- a launch -----------------------------------------------------------------
 
-/// The ticket of this CTA.
-__device__ __forceinline__ int takeTicket(const abi::CallHeader &header) {
+/// Takes this CTA's ticket of the call, whose number is above kCallTicketBits.
+__device__ __forceinline__ u32 takeTicket(abi::CallCounters &counters) {
   CallShared &shared = sharedOfCall();
-  if (threadIdx.x == 0)
-    shared.ticket = atomicInc(&header.counters->ticket, gridDim.x - 1); // from the last one back to 0
+  if (threadIdx.x == 0) {
+    const u32 taken = atomicAdd(&counters.ticket, 1u);
+    shared.ticket = taken;
+    // All have theirs. The next call begins at ticket 0, with the other counter, which nobody uses now.
+    if ((taken & ((1u << abi::kCallTicketBits) - 1)) == gridDim.x - 1) {
+      atomicExch(&counters.done[(taken >> abi::kCallTicketBits & 1) ^ 1], 0u);
+      atomicAdd(&counters.ticket, (1u << abi::kCallTicketBits) - gridDim.x);
+    }
+  }
   __syncthreads();
-  return int(shared.ticket);
+  return shared.ticket;
 }
 
-template <class Stages, class Call> __device__ void runCall(const Call &call) {
+template <class Stages, bool Tickets = true, class Call> __device__ void runCall(const Call &call) {
   const abi::CallHeader &header = call.header;
   if (header.last - header.first == 1) // no CTA waits for another
     return Stages::run(call, header.first, blockIdx.x);
-  CallShared &shared = sharedOfCall();
   const bool alone = gridDim.x == 1;
-  if (alone) {
-#pragma unroll 1
-    for (int stage = header.first; stage < header.last; ++stage) {
-#pragma unroll 1
-      for (int ticket = 0; ticket < max(1, call.work[stage].tickets); ++ticket)
-        Stages::run(call, stage, ticket);
-      __syncthreads();
-    }
-    return;
-  }
-  const int ticket = takeTicket(header);
+  abi::CallCounters &counters = *header.counters;
+  const u32 taken = alone ? 0 : Tickets ? takeTicket(counters) : blockIdx.x;
+  const int ticket = int(taken & ((1u << abi::kCallTicketBits) - 1));
+  u32 *const done = &counters.done[taken >> abi::kCallTicketBits & 1];
   int stage = header.first;
 #pragma unroll 1
-  while (ticket >= call.work[stage].begin + call.work[stage].tickets)
+  while (!alone && ticket >= call.work[stage].begin + call.work[stage].tickets)
     ++stage;
-  abi::CallCounters &counters = *header.counters;
-  if (call.work[stage].need > 0) {
+  if (!alone && call.work[stage].need > 0) {
     if (threadIdx.x == 0)
-      while (loadAcquire(&counters.done) < u32(call.work[stage].need))
+      while (loadAcquire(done) < u32(call.work[stage].need))
         __nanosleep(0);
     __syncthreads();
   }
-  Stages::run(call, stage, ticket - call.work[stage].begin);
+  int part = alone ? 0 : ticket - call.work[stage].begin;
 #pragma unroll 1
   while (true) {
+    if (call.work[stage].taken != int(abi::Taken::Each)) // the next one goes through it, too
+      Stages::run(call, stage, part);
+    if (++stage == header.last)
+      return;
+    part = 0;
     __syncthreads();
+    if (alone)
+      continue;
+    CallShared &shared = sharedOfCall();
     if (threadIdx.x == 0) {
       __threadfence(); // what all threads of the CTA have written
-      const u32 done = atomicInc(&counters.done, header.ends - 1) + 1;
+      const u32 through = atomicAdd(done, 1u) + 1;
       __threadfence();
-      shared.ended = stage + 1 < header.last && done == u32(call.work[stage + 1].need) &&
-                     call.work[stage + 1].tickets == 0 && call.work[stage + 1].taken == int(abi::Taken::Once);
+      const abi::StageWork &next = call.work[stage];
+      shared.ended = through == u32(next.need) && next.tickets == 0 && next.taken == int(abi::Taken::Once);
     }
     __syncthreads();
     if (!shared.ended)
       return;
-    Stages::run(call, ++stage, 0);
   }
 }
 

@@ -17,7 +17,9 @@ constexpr int kCallAbiVersion = 1;
 
 constexpr int kCallThreads = 256;      ///< of a CTA
 constexpr int kCallParamsBytes = 4096; ///< of a kernel's parameter, at most: as CUDA has it
-constexpr int kCallSharedBytes = 512;  ///< of a CTA; keys that are sorted stand behind it
+constexpr int kCallSharedBytes = 512;  ///< of a CTA; keys that are sorted, and a scan of each CTA, stand behind it
+constexpr int kCallPartBytes = 4096;   ///< of a part of a copy
+constexpr int kCallScanNumbers = 2048; ///< that each CTA scans for itself, at most
 
 /// Who takes what there is to do in a stage.
 enum class Taken : int {
@@ -25,14 +27,20 @@ enum class Taken : int {
   Lane,   ///< items: a lane each
   Warp,   ///< items: a warp each
   Bytes,  ///< copies: parts of about as many bytes, a warp each
-  Once    ///< no items: a CTA
+  Once,   ///< no items: a CTA
+  Each    ///< no items, and one scan: each CTA of the next stage, for itself
 };
 
-/// Tickets are counted here, from 0 to 0: the last one that a launch counts brings the counter back.
+/// Of the calls of one stream, which run one after the other.
 struct CallCounters {
-  unsigned ticket; ///< that the next CTA takes
-  unsigned done;   ///< tickets, and stages without one, that are through
+  /// The ticket that the next CTA takes; above kCallTicketBits, how many calls there were. The CTA that takes the last
+  /// ticket begins the next call here.
+  unsigned ticket;
+  /// Tickets, and stages without one, that are through: of calls with an even number, and of the others. Each call
+  /// leaves the other one at 0.
+  unsigned done[2];
 };
+constexpr int kCallTicketBits = 16;
 
 /// The first fault since the host looked, of the earliest call. It is written under a lock.
 struct CallStatus {
@@ -50,7 +58,7 @@ struct StageWork {
   int begin;     ///< its first ticket
   int need;      ///< of `done` before it starts
   int parts;     ///< Bytes: of an item, at most
-  int partBytes; ///< Bytes: of a part, a multiple of 16
+  int unused;
 };
 
 struct CallHeader {
@@ -58,7 +66,7 @@ struct CallHeader {
   CallStatus *status;
   int first, last; ///< stages [first, last) of this launch
   unsigned serial; ///< of the call
-  unsigned ends;   ///< of `done` when the launch ends
+  int unused;
 };
 
 } // namespace megalith::abi

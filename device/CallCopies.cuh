@@ -36,6 +36,25 @@ template <class T> __device__ void copyAligned(char *to, const char *from, long 
   copyBy<char>(to + head + body, from + head + body, bytes - head - body, rank, ranks);
 }
 
+/// A part of a copy, of at most kCallPartBytes, by a warp. All loads are under way at once. Both sides are aligned.
+__device__ __forceinline__ void copyPart(char *to, const char *from, int bytes) {
+  constexpr int each = abi::kCallPartBytes / 16 / 32;
+  const int lane = threadIdx.x & 31, count = bytes >> 4;
+  Words4 *out = reinterpret_cast<Words4 *>(to) + lane;
+  const Words4 *in = reinterpret_cast<const Words4 *>(from) + lane;
+  Words4 held[each];
+#pragma unroll
+  for (int k = 0; k < each; ++k)
+    if (lane + k * 32 < count)
+      held[k] = in[k * 32];
+#pragma unroll
+  for (int k = 0; k < each; ++k)
+    if (lane + k * 32 < count)
+      out[k * 32] = held[k];
+  if (lane < (bytes & 15))
+    to[(count << 4) + lane] = from[(count << 4) + lane];
+}
+
 /// 16 bytes a thread where both sides stand alike, else as many as they do.
 __device__ __noinline__ void copyBytes(char *to, const char *from, long long bytes, int rank, int ranks) {
   const u32 apart = u32((u64)to ^ (u64)from);

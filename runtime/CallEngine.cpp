@@ -18,15 +18,16 @@ Outcome<std::unique_ptr<CallEngine>> CallEngine::load(Device &device, std::strin
   if (!kernel)
     return kernel.error;
   engine->kernel = *kernel;
-  engine->sharedBytes = static_cast<unsigned>(abi::kCallSharedBytes + 4 * engine->info.sortWords);
-  if (Failure f = driver.check("cuFuncSetAttribute",
-                               driver.cuFuncSetAttribute(engine->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                         static_cast<int>(engine->sharedBytes))))
+  const auto most = static_cast<int>(abi::kCallSharedBytes +
+                                     std::max<int64_t>(4 * engine->info.sortWords, 8 * abi::kCallScanNumbers));
+  if (Failure f = driver.check(
+          "cuFuncSetAttribute",
+          driver.cuFuncSetAttribute(engine->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)))
     return *f;
   int each = 1;
   if (Failure f = driver.check("cuOccupancyMaxActiveBlocksPerMultiprocessor",
                                driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                                   &each, engine->kernel, abi::kCallThreads, engine->sharedBytes)))
+                                   &each, engine->kernel, abi::kCallThreads, abi::kCallSharedBytes)))
     return *f;
   engine->calls.emplace(engine->info, int64_t(device.info().smCount) * std::max(1, each));
   auto counters = DeviceBuffer::allocate(driver, kCounters * kCountersStride);
@@ -62,7 +63,7 @@ Outcome<abi::CallCounters *> CallEngine::countersOf(CUstream stream) {
   }
   if (number >= kCounters)
     return RuntimeError{"cuda-driver", "the kernel was called on more streams, and captured more often, than the " +
-                                            std::to_string(kCounters) + " that it keeps apart; load it again"};
+                                           std::to_string(kCounters) + " that it keeps apart; load it again"};
   taken = std::max(taken, number + 1);
   return reinterpret_cast<abi::CallCounters *>(counters.address() + number * kCountersStride);
 }
@@ -76,11 +77,10 @@ Failure CallEngine::launch(CUstream stream) {
     return own.error;
   ++serial;
   for (const CallImage::Launch &launch : calls->launches()) {
-    void *arguments[] = {
-        calls->paramsOf(launch, *own, reinterpret_cast<abi::CallStatus *>(status.address()), serial)};
-    if (Failure f = driver.check("cuLaunchKernel",
-                                 driver.cuLaunchKernel(kernel, launch.ctas, 1, 1, abi::kCallThreads, 1, 1, sharedBytes,
-                                                       stream, arguments, nullptr)))
+    void *arguments[] = {calls->paramsOf(launch, *own, reinterpret_cast<abi::CallStatus *>(status.address()), serial)};
+    if (Failure f =
+            driver.check("cuLaunchKernel", driver.cuLaunchKernel(kernel, launch.ctas, 1, 1, abi::kCallThreads, 1, 1,
+                                                                 calls->sharedBytes(), stream, arguments, nullptr)))
       return f;
   }
   return std::nullopt;
@@ -129,7 +129,8 @@ Outcome<std::optional<CallFault>> CallEngine::check(CUstream stream) {
     return *f;
   if (Failure f = step("cuStreamSynchronize", driver.cuStreamSynchronize(stream)))
     return *f;
-  return std::optional(CallFault{static_cast<unsigned>(seen.fault), {seen.numbers[0], seen.numbers[1], seen.numbers[2]}});
+  return std::optional(
+      CallFault{static_cast<unsigned>(seen.fault), {seen.numbers[0], seen.numbers[1], seen.numbers[2]}});
 }
 
 } // namespace megalith::runtime

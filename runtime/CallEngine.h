@@ -56,7 +56,7 @@ private:
   std::unordered_map<unsigned long long, size_t> ofStream; ///< by the stream's id
   CUstream lastStream = nullptr;
   size_t taken = 0;
-  unsigned serial = 0, sharedBytes = 0;
+  unsigned serial = 0;
 };
 
 } // namespace megalith::runtime

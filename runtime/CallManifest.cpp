@@ -128,6 +128,8 @@ static CallManifest readCall(const JsonView &json) {
     s.high = maybe("high");
     s.span = maybe("span");
     s.copyBytes = maybe("copy_bytes");
+    s.scan = maybe("scan");
+    s.scanBytes = stage.at("scan_bytes").integer(0);
   });
   return m;
 }
@@ -206,11 +208,12 @@ bool CallImage::planStage(const CallManifest::Stage &stage, abi::StageWork &work
   if (stage.copies > 0) {
     work.taken = static_cast<int>(abi::Taken::Bytes);
     const int64_t each = stage.copyBytes->of(dims).value_or(INT32_MAX);
-    // About two parts a warp: none waits long for the others.
-    const double part = double(each) * double(items) / double(mostCtas * warps * 2);
-    work.partBytes = static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(part) / 16 * 16, 2048, 16384));
-    work.parts = static_cast<int>(std::max<int64_t>(1, ceilDiv(each, work.partBytes)));
-    tickets(ceilDiv(items * stage.copies * work.parts, warps));
+    const int64_t parts = std::max<int64_t>(1, ceilDiv(each, abi::kCallPartBytes));
+    const __int128 units = __int128(items) * stage.copies * parts;
+    if (units > INT32_MAX) // more memory than a device has
+      return false;
+    work.parts = static_cast<int>(parts);
+    tickets(ceilDiv(static_cast<int64_t>(units), warps));
     return true;
   }
   std::string mapping = stage.mapping;
@@ -246,13 +249,24 @@ bool CallImage::layOut(bool perStage) {
       reinterpret_cast<int *>(base + places[b] + 8)[d] = static_cast<int>(sizes[next++]);
   grids.clear();
   int begin = 0, need = 0;
+  shared = static_cast<unsigned>(abi::kCallSharedBytes + 4 * manifest.sortWords);
   const int stages = static_cast<int>(manifest.stages.size());
+  for (int s = 0; s < stages; ++s)
+    if (!planStage(manifest.stages[static_cast<size_t>(s)], work()[s]))
+      return false;
   for (int s = 0; s < stages; ++s) {
     abi::StageWork &of = work()[s];
-    if (!planStage(manifest.stages[static_cast<size_t>(s)], of))
-      return false;
+    const CallManifest::Stage &stage = manifest.stages[static_cast<size_t>(s)];
+    const int64_t scanned = stage.scan ? stage.scan->of(dims).value_or(INT32_MAX) : INT32_MAX;
+    if (!perStage && scanned <= abi::kCallScanNumbers && work()[s + 1].tickets > 0) {
+      of.taken = static_cast<int>(abi::Taken::Each);
+      of.begin = begin;
+      of.need = need;
+      shared = std::max(shared, static_cast<unsigned>(abi::kCallSharedBytes + scanned * stage.scanBytes));
+      continue;
+    }
     // Where nobody ends a stage before, it has a ticket of its own.
-    if (manifest.stages[static_cast<size_t>(s)].once && (perStage || begin == 0 || work()[s - 1].need == need))
+    if (stage.once && (perStage || begin == 0 || work()[s - 1].need == need))
       of.tickets = 1;
     of.begin = begin;
     of.need = need;
@@ -262,9 +276,8 @@ bool CallImage::layOut(bool perStage) {
       continue;
     }
     begin += of.tickets;
-    need += manifest.stages[static_cast<size_t>(s)].once ? 1 : of.tickets;
+    need += stage.once ? 1 : of.tickets;
   }
-  header().ends = static_cast<unsigned>(need);
   if (!perStage && begin > 0)
     grids.push_back({static_cast<unsigned>(begin), 0, stages});
   return true;
@@ -311,8 +324,7 @@ CallImage::Problem CallImage::prepare(std::span<const CallBuffer> buffers, bool 
   return None;
 }
 
-void *CallImage::paramsOf(const Launch &launch, abi::CallCounters *counters, abi::CallStatus *status,
-                          unsigned serial) {
+void *CallImage::paramsOf(const Launch &launch, abi::CallCounters *counters, abi::CallStatus *status, unsigned serial) {
   abi::CallHeader &of = header();
   of.counters = counters;
   of.status = status;

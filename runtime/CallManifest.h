@@ -52,6 +52,8 @@ struct CallManifest {
     bool once;
     int64_t copies; ///< of an item, dealt by bytes
     std::optional<Polish> low, high, span, copyBytes;
+    std::optional<Polish> scan; ///< numbers of the one scan of a stage without items, if the next one may do it
+    int64_t scanBytes;          ///< of a number
   };
   struct Costs {
     int64_t first, step, stepNumbers, itemsOfSm;
@@ -100,6 +102,8 @@ public:
   void *paramsOf(const Launch &launch, abi::CallCounters *counters, abi::CallStatus *status, unsigned serial);
   /// Bytes of a buffer of the last call.
   int64_t bytesOf(size_t buffer) const { return bytes[buffer]; }
+  /// Of shared memory, that each CTA of the last call needs.
+  unsigned sharedBytes() const { return shared; }
 
 private:
   bool findDims(std::span<const CallBuffer> buffers);
@@ -116,6 +120,7 @@ private:
   std::vector<size_t> places; ///< of the buffers in `params`
   std::vector<uint64_t> params;
   std::vector<Launch> grids;
+  unsigned shared = 0;
   bool ready = false, lastPerStage = false;
 };
 

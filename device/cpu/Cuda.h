@@ -128,16 +128,6 @@ template <class T> inline T atomicCAS(T *p, T compare, T value) {
                                   megalith::cpu::Scope::Gpu, compare);
 }
 
-inline unsigned atomicInc(unsigned *p, unsigned last) {
-  unsigned old = megalith::device::load(p, megalith::cpu::Order::Relaxed, megalith::cpu::Scope::Gpu);
-  while (true) {
-    const unsigned seen = atomicCAS(p, old, old >= last ? 0u : old + 1);
-    if (seen == old)
-      return old;
-    old = seen;
-  }
-}
-
 inline void __threadfence() { megalith::cpu::kernel::fence(megalith::cpu::Scope::Gpu); }
 inline void __threadfence_block() { megalith::cpu::kernel::fence(megalith::cpu::Scope::Cta); }
 inline void __threadfence_system() { megalith::cpu::kernel::fence(megalith::cpu::Scope::System); }

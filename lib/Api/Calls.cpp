@@ -153,8 +153,7 @@ static Messages callOnKernel(Kernel::State &state, const CallBuffer *buffers, si
                              Diagnostics &diags) {
   const ir::Module &module = state.program->compiled.module;
   runtime::CallImage &image = state.cudaCalls ? state.cudaCalls->image() : state.cpuCalls->image();
-  const runtime::CallManifest &manifest =
-      state.cudaCalls ? state.cudaCalls->manifest() : state.cpuCalls->manifest();
+  const runtime::CallManifest &manifest = state.cudaCalls ? state.cudaCalls->manifest() : state.cpuCalls->manifest();
   static thread_local std::vector<runtime::CallBuffer> ordered;
   const auto problem = inOrder(manifest, buffers, count, ordered) ? image.prepare(ordered, options.perStage)
                                                                   : runtime::CallImage::Shapes;

@@ -219,6 +219,10 @@ private:
     w.line("static constexpr bool once = {}, lanes = {}, warps = {};", stage.once,
            !stage.once && !stage.copies && stage.mapping != Mapping::Warp,
            !stage.once && !stage.copies && (automatic || stage.mapping == Mapping::Warp));
+    if (stage.scan) {
+      w.line("static constexpr bool scans = true; // each CTA of the next stage may do so for itself");
+      w.line("static __device__ auto &scanned(Buffers &x) {{ return x.{}; }}", names.buffers.at(stage.scan->name));
+    }
     w.line("template <class T>");
     const auto run = w.scope(fmt::format("static __device__ void run(T &t, const Dims &d, const Buffers &x{})",
                                          stage.once ? "" : ", int " + item));
@@ -284,14 +288,17 @@ std::string emitCallManifest(const ir::Module &module, const plan::CallPlan &pla
   }
   json["stages"] = nlohmann::ordered_json::array();
   for (const plan::CallStage &stage : plan.stages)
-    json["stages"].push_back({{"name", stage.op->name},
-                              {"once", stage.once},
-                              {"mapping", word(stage.mapping)},
-                              {"copies", stage.copies},
-                              {"low", stage.low},
-                              {"high", stage.high},
-                              {"span", stage.span},
-                              {"copy_bytes", stage.copyBytes}});
+    json["stages"].push_back(
+        {{"name", stage.op->name},
+         {"once", stage.once},
+         {"mapping", word(stage.mapping)},
+         {"copies", stage.copies},
+         {"low", stage.low},
+         {"high", stage.high},
+         {"span", stage.span},
+         {"scan", stage.scan ? ir::polishOf(module.find(Op::Buffer, stage.scan->name)->region(), 0) : ""},
+         {"scan_bytes", stage.scan ? ir::bytesOf(module.find(Op::Buffer, stage.scan->name)->get<attr::dtype>()) : 0},
+         {"copy_bytes", stage.copyBytes}});
   return text::dump(json, 2);
 }
 

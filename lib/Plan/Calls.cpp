@@ -2,6 +2,7 @@
 #include "device/CallAbi.h"
 #include "megalith/IR/Buffers.h"
 #include "llvm/ADT/STLExtras.h"
+#include <set>
 
 namespace megalith::plan {
 
@@ -80,6 +81,34 @@ static std::string bytesOf(const ir::Module &module, const Operation &copy) {
   return bytes;
 }
 
+/// The scan that is all that a stage without items does, if the next stage has items. Others than that one read what
+/// it has written to memory.
+static const Operation *scanOf(const ir::Module &module, const Operation &stage) {
+  const auto all = module.all(Op::Items);
+  const auto next = std::find(all.begin(), all.end(), &stage) + 1;
+  if (next == all.end() || (*next)->region(0).ops.back().operands.empty())
+    return nullptr;
+  const Operation *scan = nullptr;
+  bool alone = true;
+  ir::walk(stage.region(1), [&](const Operation &op) {
+    alone &= op.op != Op::BufferSet && op.op != Op::BufferCopy && op.op != Op::BufferSort && op.op != Op::If &&
+             (op.op != Op::BufferScan || !scan);
+    scan = op.op == Op::BufferScan ? &op : scan;
+  });
+  if (!alone || !scan)
+    return nullptr;
+  // What it reads stays as it is while the next one runs.
+  std::set<std::string> reads = {scan->name};
+  ir::walk(stage.region(1), [&](const Operation &op) {
+    if (op.op == Op::BufferAt)
+      reads.insert(op.name);
+  });
+  ir::walk((*next)->region(1), [&](const Operation &op) {
+    alone &= (op.op != Op::BufferSet && op.op != Op::BufferCopy) || !reads.count(op.name);
+  });
+  return alone ? scan : nullptr;
+}
+
 int64_t callBytes(const ir::Module &module) {
   size_t bytes = sizeof(abi::CallHeader) + module.all(Op::Items).size() * sizeof(abi::StageWork);
   bytes += (module.all(Op::Dim).size() * 4 + 7) / 8 * 8;
@@ -115,6 +144,8 @@ std::optional<CallPlan> makeCallPlan(const ir::Module &module, const DeviceProfi
     stage.op = op;
     stage.once = op->region(0).ops.back().operands.empty();
     stage.mapping = op->get<attr::mapping>();
+    if (stage.once)
+      stage.scan = scanOf(module, *op);
     if (!stage.once) {
       stage.low = ir::polishOf(op->region(0), 0);
       stage.high = ir::polishOf(op->region(0), 1);
@@ -171,10 +202,13 @@ std::string print(const ir::Module &module, const CallPlan &plan) {
     const std::string items = low == "0" ? high : fmt::format("{} - ({})", high, low);
     out += fmt::format("stage {:<3} {:<10} ", number, stage.op->name);
     if (stage.once) {
-      out += number == 0 ? "one CTA\n" : "the CTA that ends the stage before\n";
+      out += stage.scan ? fmt::format("a scan: each CTA of the next stage for itself, or beyond {} numbers one CTA\n",
+                                      abi::kCallScanNumbers)
+             : number == 0 ? "one CTA\n"
+                           : "the CTA that ends the stage before\n";
     } else if (stage.copies) {
-      out += fmt::format("{} items, copies of {} bytes at most, dealt by bytes: parts of 2 to 16 KB, a warp each\n",
-                         items, ir::infixOf(stage.copyBytes));
+      out += fmt::format("{} items, copies of {} bytes at most, dealt by bytes: parts of 4 KB, a warp each\n", items,
+                         ir::infixOf(stage.copyBytes));
     } else if (stage.mapping == ir::Mapping::Auto) {
       const std::string span = ir::infixOf(stage.span);
       out += fmt::format("{} items, a lane or a warp each, what costs less:\n", items);

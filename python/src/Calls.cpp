@@ -32,8 +32,8 @@ const ExchangeApi *exchangeOf(PyTypeObject *type) {
     if (of == type)
       return api;
   const ExchangeApi *api = nullptr;
-  if (nb::object capsule = nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject *>(type),
-                                                            "__dlpack_c_exchange_api__"));
+  if (nb::object capsule =
+          nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject *>(type), "__dlpack_c_exchange_api__"));
       capsule.is_valid()) {
     auto *header = static_cast<ExchangeApi::Header *>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
     while (header && header->major != 1)
@@ -95,7 +95,8 @@ void checkGaps(const Argument &of, const int64_t *strides) {
 void fromTensor(Argument &out, const Tensor &tensor, bool onGpu, int ordinal) {
   const int32_t device = tensor.device.device_type;
   if (onGpu ? device != kCuda || tensor.device.device_id != ordinal : device != kHost)
-    refuse(out.buffer.name, onGpu ? "is not in the memory of the GPU of the kernel" : "is not in the memory of the host");
+    refuse(out.buffer.name,
+           onGpu ? "is not in the memory of the GPU of the kernel" : "is not in the memory of the host");
   if (tensor.dtype.lanes != 1)
     refuse(out.buffer.name, "has vectors as its elements");
   out.buffer.type = elementType(out.buffer.name, tensor.dtype.code, tensor.dtype.bits);
@@ -193,8 +194,8 @@ void call(LoadedKernel &k, nb::dict buffers, nb::handle stream, bool perStage, i
   CallOptions options;
   options.perStage = perStage;
   if (onGpu)
-    options.stream = stream.is_none() ? currentStream(buffers, ordinal)
-                                      : reinterpret_cast<void *>(nb::cast<uintptr_t>(stream));
+    options.stream =
+        stream.is_none() ? currentStream(buffers, ordinal) : reinterpret_cast<void *>(nb::cast<uintptr_t>(stream));
   const Hold hold(*k.mutex);
   if (onGpu)
     return (void)take(k.kernel.call(given, count, options));

@@ -70,10 +70,12 @@ Outcome<CallOutcome> CpuCalls::run(std::span<const CallBuffer> buffers, bool per
     std::vector<CallBuffer> inside(buffers.begin(), buffers.end());
     for (size_t b = 0; b < buffers.size(); ++b)
       if (const auto bytes = static_cast<size_t>(calls->bytesOf(b)); bytes > 0)
-        inside[b].data = place(info.buffers[b].name, bytes,
-                               info.buffers[b].written ? Initial::Image : Initial::Const, buffers[b].data);
-    // Counters are zero between calls: that they are again is seen by the next one.
-    char *counters = place("counters of the call", sizeof(abi::CallCounters), Initial::Zero, nullptr);
+        inside[b].data = place(info.buffers[b].name, bytes, info.buffers[b].written ? Initial::Image : Initial::Const,
+                               buffers[b].data);
+    char *counters = memories.count({"counters", sizeof(last)})
+                         ? memories.at({"counters", sizeof(last)})
+                         : place("counters", sizeof(last), Initial::Zero, nullptr);
+    executor.reset(counters, Initial::Image, &last);
     char *status = place("status of the call", sizeof(abi::CallStatus), Initial::Zero, nullptr);
     if (calls->prepare(inside, perStage) != runtime::CallImage::None)
       return RuntimeError{"cpu-kernel", "the call's buffers are not those that it was prepared for"};
@@ -86,8 +88,7 @@ Outcome<CallOutcome> CpuCalls::run(std::span<const CallBuffer> buffers, bool per
                   calls->paramsOf(launch, reinterpret_cast<abi::CallCounters *>(counters),
                                   reinterpret_cast<abi::CallStatus *>(status), serial),
                   static_cast<size_t>(info.paramsBytes));
-      const LaunchShape shape = {launch.ctas, abi::kCallThreads,
-                                 static_cast<size_t>(abi::kCallSharedBytes + 4 * info.sortWords)};
+      const LaunchShape shape = {launch.ctas, abi::kCallThreads, calls->sharedBytes()};
       LaunchResult result = executor.launch(
           shape, how, [&parameter, entry = reinterpret_cast<void (*)(Parameter)>(kernel)] { entry(parameter); });
       outcome.launch.steps += result.steps;
@@ -96,12 +97,13 @@ Outcome<CallOutcome> CpuCalls::run(std::span<const CallBuffer> buffers, bool per
       if (outcome.launch.finding)
         return outcome;
     }
-    abi::CallCounters after;
-    std::memcpy(&after, counters, sizeof(after));
-    if (after.ticket || after.done) {
+    std::memcpy(&last, counters, sizeof(last));
+    const unsigned ticket = last.ticket & ((1u << abi::kCallTicketBits) - 1);
+    const unsigned done = last.done[last.ticket >> abi::kCallTicketBits & 1];
+    if (ticket || done) {
       outcome.launch.finding = Finding{FindingKind::CallCounters,
-                                       "the counters of the call are " + std::to_string(after.ticket) + " and " +
-                                           std::to_string(after.done) + " when it has ended, and not 0",
+                                       "the next call would begin with ticket " + std::to_string(ticket) + " and " +
+                                           std::to_string(done) + " tickets that are through, and not with 0",
                                        {}};
       return outcome;
     }

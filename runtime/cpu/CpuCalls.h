@@ -44,6 +44,7 @@ private:
   void *kernel = nullptr; ///< `megalith_call`, whose parameter each pipeline has its own of
   Executor executor;
   std::map<std::pair<std::string, size_t>, char *> memories; ///< by name and bytes
+  abi::CallCounters last = {};                               ///< as the last call has left them
   unsigned serial = 0;
 };
 

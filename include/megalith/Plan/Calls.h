@@ -19,12 +19,13 @@ constexpr ItemCosts laneCosts = {600, 45, 1, 2048}, warpCosts = {650, 120, 128, 
 
 struct CallStage {
   const ir::Operation *op;
-  bool once = false;     ///< it has no items
-  int64_t copies = 0;    ///< its items copy and do nothing else: copies are dealt by bytes
-  ir::Mapping mapping;   ///< of `auto` without copies by bytes the costs decide
-  std::string low, high; ///< of its items, as ir::polishOf
-  std::string span;      ///< numbers of the ranges that an item goes through
-  std::string copyBytes; ///< of an item's copies, at most
+  bool once = false;                   ///< it has no items
+  const ir::Operation *scan = nullptr; ///< all that a stage without items does: the next one may do it for itself
+  int64_t copies = 0;                  ///< its items copy and do nothing else: copies are dealt by bytes
+  ir::Mapping mapping;                 ///< of `auto` without copies by bytes the costs decide
+  std::string low, high;               ///< of its items, as ir::polishOf
+  std::string span;                    ///< numbers of the ranges that an item goes through
+  std::string copyBytes;               ///< of an item's copies, at most
 };
 
 struct CallPlan {
