@@ -23,6 +23,14 @@ struct FaultingFunctions : StageFunctions {
       numbers = {first, second, 0};
     raise(code, line);
   }
+  /// The same where a branch would keep loads from overlapping.
+  __device__ __forceinline__ void raiseIf(bool wrong, int code, int line, int first, int second) {
+    const bool told = wrong && fault == 0;
+    fault = told ? faultAt(code, line) : fault;
+    numbers.words[0] = told ? first : numbers.words[0];
+    numbers.words[1] = told ? second : numbers.words[1];
+    numbers.words[2] = told ? 0 : numbers.words[2];
+  }
   __device__ void raiseRange(int line, int index, int count) { raise(kIndexRange, line, index, count); }
 
   /// Element `i`; outside the sequence it is 0, or empty, and the activation faults.

@@ -1,7 +1,8 @@
 //===- Buffers.cuh - what a call brings, and its elements -----------------===//
 //
 // x[i][j] is a place, x[i].slice(low, high) a slice. Nothing is looked at before a stage says t.at(place),
-// t.set(place, value) or t.copy(to, from), which check indices and raise faults.
+// t.set(place, value) or t.copy(to, from), which check indices and raise faults. x(i, j) is the same place where the
+// compiler has seen that each index is inside, whatever the sizes are.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -38,8 +39,6 @@ template <> struct Element<Flag> {
   __device__ static Flag stored(Value v) { return {(unsigned char)v}; }
 };
 
-template <class T, int Rank> struct Buffer;
-
 /// Numbers [low, high) of the next dimension of what `of` is: a buffer, or a place with fewer indices than dimensions.
 template <class Of> struct Part {
   Of of;
@@ -52,21 +51,29 @@ struct SliceOf {
   int low, high;
 };
 
-/// The first `Known` indices of a place.
-template <class T, int Rank, int Known> struct Place {
-  const Buffer<T, Rank> &buffer;
-  int indices[Known];
+template <class T, int Rank> struct Buffer;
 
-  __device__ __forceinline__ Place<T, Rank, Known + 1> operator[](int i) const {
+/// An element that is there.
+template <class T> struct Known {
+  T *data; ///< of the buffer
+  long long number;
+};
+
+/// The first `Known` indices of a place. (No arrays: all of it stays in registers.)
+template <class T, int Rank, int Known> struct Place {
+  Place<T, Rank, Known - 1> before;
+  int index;
+
+  __device__ __forceinline__ auto operator[](int i) const {
     static_assert(Known < Rank);
-    Place<T, Rank, Known + 1> place{buffer, {}};
-#pragma unroll
-    for (int d = 0; d < Known; ++d)
-      place.indices[d] = indices[d];
-    place.indices[Known] = i;
-    return place;
+    return Place<T, Rank, Known + 1>{*this, i};
   }
   __device__ __forceinline__ Part<Place> slice(int low, int high) const { return {*this, low, high}; }
+  __device__ __forceinline__ const Buffer<T, Rank> &buffer() const { return before.buffer(); }
+};
+template <class T, int Rank> struct Place<T, Rank, 0> {
+  const Buffer<T, Rank> &of;
+  __device__ __forceinline__ const Buffer<T, Rank> &buffer() const { return of; }
 };
 
 /// As the host lays it out: see CallAbi.h.
@@ -74,15 +81,25 @@ template <class T, int Rank> struct alignas(8) Buffer {
   T *data;
   int sizes[Rank];
 
-  __device__ __forceinline__ Place<T, Rank, 1> operator[](int i) const { return {*this, {i}}; }
-  __device__ __forceinline__ Part<const Buffer &> slice(int low, int high) const { return {*this, low, high}; }
-  /// Elements of one number of dimension `d`.
-  __device__ __forceinline__ long long stride(int d) const {
-    long long elements = 1;
-#pragma unroll
-    for (int k = 0; k < Rank; ++k)
-      elements *= k > d ? sizes[k] : 1;
-    return elements;
+  __device__ __forceinline__ Place<T, Rank, 1> operator[](int i) const { return {{*this}, i}; }
+  template <class... More> __device__ __forceinline__ Known<T> operator()(int i, More... more) const {
+    static_assert(1 + sizeof...(More) == Rank);
+    return {data, numberOf<0>(0, i, more...)};
+  }
+  __device__ __forceinline__ Part<Place<T, Rank, 0>> slice(int low, int high) const { return {{*this}, low, high}; }
+  template <int D, class... More>
+  __device__ __forceinline__ long long numberOf(long long outer, int i, More... more) const {
+    if constexpr (sizeof...(More) == 0)
+      return outer * sizes[D] + i;
+    else
+      return numberOf<D + 1>(outer * sizes[D] + i, more...);
+  }
+  /// Elements of one number of dimension `D`.
+  template <int D> __device__ __forceinline__ long long stride() const {
+    if constexpr (D + 1 == Rank)
+      return 1;
+    else
+      return sizes[D + 1] * stride<D + 1>();
   }
 };
 
@@ -95,25 +112,45 @@ template <class Who> struct OnBuffers : Who {
 
   template <class T, int Rank>
   __device__ __forceinline__ auto at(const Place<T, Rank, Rank> &place, int line = __builtin_LINE()) {
-    const long long number = numberOf(place, line);
     using Kept = Element<T>;
+    const Found found = numberOf(place, line);
     T stored{};
-    if (number >= 0)
-      stored = place.buffer.data[number];
+    if (found.inside)
+      stored = place.buffer().data[found.number];
     const auto value = Kept::of(stored);
     if constexpr (Kept::wide)
-      if (value != stored)
-        this->raise(kValueRange, line, number < 0x7fffffff ? int(number) : 0x7fffffff, 0);
+      this->raiseIf(value != stored, kValueRange, line, found.number < 0x7fffffff ? int(found.number) : 0x7fffffff, 0);
     return value;
+  }
+
+  /// An element will be looked at soon.
+  template <class T> __device__ __forceinline__ void ahead(const Known<T> &place) {
+    if (this->rank() == 0)
+      prefetchNear(place.data + place.number);
+  }
+  template <class T> __device__ __forceinline__ auto at(const Known<T> &place, int line = __builtin_LINE()) {
+    using Kept = Element<T>;
+    const T stored = place.data[place.number];
+    const auto value = Kept::of(stored);
+    if constexpr (Kept::wide)
+      this->raiseIf(value != stored, kValueRange, line, place.number < 0x7fffffff ? int(place.number) : 0x7fffffff, 0);
+    return value;
+  }
+  template <class T>
+  __device__ __forceinline__ void set(const Known<T> &place, typename Element<T>::Value value, int = 0) {
+    this->meet();
+    if (this->rank() == 0)
+      place.data[place.number] = Element<T>::stored(value);
+    this->meet();
   }
 
   template <class T, int Rank>
   __device__ __forceinline__ void set(const Place<T, Rank, Rank> &place, typename Element<T>::Value value,
                                       int line = __builtin_LINE()) {
-    const long long number = numberOf(place, line);
+    const Found found = numberOf(place, line);
     this->meet();
-    if (number >= 0 && this->rank() == 0)
-      place.buffer.data[number] = Element<T>::stored(value);
+    if (found.inside && this->rank() == 0)
+      place.buffer().data[found.number] = Element<T>::stored(value);
     this->meet();
   }
 
@@ -127,49 +164,39 @@ template <class Who> struct OnBuffers : Who {
     const int before = this->fault;
     const SliceOf a = sliceOf(to, line), b = sliceOf(from, line);
     const int written = this->lengthOf(a.low, a.high), read = this->lengthOf(b.low, b.high);
-    if (written != read)
-      this->raise(kCopySize, line, written, read);
+    this->raiseIf(written != read, kCopySize, line, written, read);
     if (this->fault == before)
       this->template move<Number>(a.data + a.low * a.bytes, b.data + b.low * b.bytes, written * a.bytes);
   }
 
 private:
-  /// The element's number in the whole buffer; -1 after a fault.
+  /// An element's number in the whole buffer.
+  struct Found {
+    long long number;
+    bool inside; ///< else an index has raised a fault
+  };
   template <class T, int Rank, int Known>
-  __device__ __forceinline__ long long numberOf(const Place<T, Rank, Known> &place, int line) {
-    long long number = 0;
-    bool inside = true;
-#pragma unroll
-    for (int d = 0; d < Known; ++d) {
-      const int i = place.indices[d], size = place.buffer.sizes[d];
-      if (inside && (i < 0 || i >= size))
-        this->raiseRange(line, i, size);
-      inside = inside && i >= 0 && i < size;
-      number = number * size + i;
+  __device__ __forceinline__ Found numberOf(const Place<T, Rank, Known> &place, int line) {
+    if constexpr (Known == 0) {
+      return {0, true};
+    } else {
+      const Found outer = numberOf(place.before, line);
+      const int size = place.buffer().sizes[Known - 1];
+      const bool inside = u32(place.index) < u32(size);
+      this->raiseIf(outer.inside && !inside, kIndexRange, line, place.index, size);
+      return {outer.number * size + place.index, outer.inside && inside};
     }
-    return inside ? number : -1;
-  }
-  /// The slice behind `Lead` indices, which lead to `number`.
-  template <int Lead, class T, int Rank>
-  __device__ __forceinline__ SliceOf bounded(const Buffer<T, Rank> &buffer, long long number, int low, int high,
-                                             int line) {
-    const int size = buffer.sizes[Lead];
-    if (low < 0 || low > size)
-      this->raiseRange(line, low, size);
-    else if (high < 0 || high > size)
-      this->raiseRange(line, high, size);
-    const long long elements = buffer.stride(Lead);
-    return {reinterpret_cast<char *>(buffer.data + number * size * elements), elements * (long long)sizeof(T), low,
-            high};
   }
   template <class T, int Rank, int Lead>
-  __device__ __forceinline__ SliceOf sliceOf(const Part<Place<T, Rank, Lead>> &of, int line) {
-    const long long number = numberOf(of.of, line);
-    return bounded<Lead>(of.of.buffer, number < 0 ? 0 : number, of.low, of.high, line);
-  }
-  template <class T, int Rank>
-  __device__ __forceinline__ SliceOf sliceOf(const Part<const Buffer<T, Rank> &> &of, int line) {
-    return bounded<0>(of.of, 0, of.low, of.high, line);
+  __device__ __forceinline__ SliceOf sliceOf(const Part<Place<T, Rank, Lead>> &part, int line) {
+    const Buffer<T, Rank> &buffer = part.of.buffer();
+    const Found found = numberOf(part.of, line);
+    const int size = buffer.sizes[Lead];
+    this->raiseIf(u32(part.low) > u32(size), kIndexRange, line, part.low, size);
+    this->raiseIf(u32(part.high) > u32(size), kIndexRange, line, part.high, size);
+    const long long elements = buffer.template stride<Lead>();
+    return {reinterpret_cast<char *>(buffer.data + (found.inside ? found.number * size * elements : 0)),
+            elements * (long long)sizeof(T), part.low, part.high};
   }
 };
 

@@ -21,7 +21,7 @@ struct CallShared {
   u32 ticket, ended;
   int faults[kCallWarps];
   abi::FaultNumbers numbers[kCallWarps];
-  int sums[2 * 32];
+  int sums[32];
 };
 static_assert(sizeof(CallShared) <= abi::kCallSharedBytes);
 __device__ __forceinline__ CallShared &sharedOfCall() { return *reinterpret_cast<CallShared *>(dynamicShared()); }
@@ -46,38 +46,34 @@ struct WarpOfCall : Binders {
     meet();
   }
 
-  using Binders::prefixWhile;
   /// Four ballots at once: their loads do not wait for each other.
-  template <class Test> __device__ int prefixWhile(int count, Test test) {
+  template <class Test> __device__ __forceinline__ int prefixWhile(int count, Test test) {
     constexpr int ballots = 4;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32 * ballots) {
       const int earlier = fault;
       bool holds[ballots];
-      int faults[ballots];
-      abi::FaultNumbers with[ballots];
 #pragma unroll
       for (int k = 0; k < ballots; ++k) {
+        // No branch: a lane without a number looks at the last one.
         const int i = base + k * 32 + laneId();
-        holds[k] = i < count && test(i);
-        faults[k] = fault;
-        with[k] = numbers;
+        const bool held = test(i < count ? i : count - 1);
+        holds[k] = held && i < count;
+      }
+      // Which fault counts, if any, is seen one ballot after the other.
+      if (__any_sync(~0u, fault != earlier)) {
         fault = earlier;
+        return base + Binders::prefixWhile(base, count, test);
       }
 #pragma unroll
-      for (int k = 0; k < ballots; ++k) {
-        const u32 failed = __ballot_sync(~0u, !holds[k]);
-        const int first = failed ? __ffs(failed) - 1 : 32;
-        if (fault == 0) {
-          fault = faults[k];
-          numbers = with[k];
-          agree(0, first < 31 ? (2u << first) - 1 : ~0u);
-        }
-        if (failed)
-          return base + k * 32 + first;
-      }
+      for (int k = 0; k < ballots; ++k)
+        if (const u32 failed = __ballot_sync(~0u, !holds[k]))
+          return base + k * 32 + __ffs(failed) - 1;
     }
     return count > 0 ? count : 0;
+  }
+  template <class Test> __device__ int prefixWhile(int count, InTurn<Test> test) {
+    return prefixWhileInTurn(count, test.function);
   }
   template <class Test> __device__ int prefixWhile(int low, int high, Test test) {
     return prefixWhile(lengthOf(low, high), from(low, test));
@@ -99,41 +95,36 @@ struct CtaOfCall : WarpOfCall {
   /// Element i becomes the sum of function(0) to function(i), which wraps.
   template <class T, class Function>
   __device__ void scan(const Buffer<T, 1> &out, int count, const Function &function) {
-    constexpr int each = 8; // numbers of a thread, whose loads do not wait for each other
+    constexpr int each = 4; // numbers of a thread, whose loads do not wait for each other
+    static_assert(each * kCallWarps == 32);
     CallShared &shared = sharedOfCall();
     int total = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += each * kCallThreads) {
-      const int earlier = fault, rounds = min(each, (count - base + kCallThreads - 1) / kCallThreads);
+      const int earlier = fault, first = base + int(threadIdx.x);
       int sums[each];
 #pragma unroll
       for (int k = 0; k < each; ++k)
-        sums[k] = k < rounds ? evaluate(base + k * kCallThreads + warpId() * 32, count, function) : 0;
-      agreeOfCta(earlier);
+        sums[k] = sumToLane(valueAt(first + k * kCallThreads, count, function));
+      if (laneId() == 31) {
 #pragma unroll
-      for (int k = 0; k < each; ++k)
-        if (k < rounds) {
-          sums[k] = sumToLane(sums[k]);
-          if (laneId() == 31)
-            shared.sums[k * kCallWarps + warpId()] = sums[k];
-        }
-      __syncthreads();
-      // Of all before this warp's: lane i has those of places i and i + 32.
-      const int places = rounds * kCallWarps;
-      const int low = laneId() < places ? shared.sums[laneId()] : 0;
-      const int high = laneId() + 32 < places ? shared.sums[laneId() + 32] : 0;
-      const int lows = sumToLane(low), half = __shfl_sync(~0u, lows, 31), highs = wrapAdd(half, sumToLane(high));
+        for (int k = 0; k < each; ++k)
+          shared.sums[k * kCallWarps + warpId()] = sums[k];
+      }
+      if (__syncthreads_or(fault != earlier))
+        firstFault(base, count, earlier, function);
+      const int sumsBefore = sumToLane(shared.sums[laneId()]); // lane i: of places 0 to i
 #pragma unroll
       for (int k = 0; k < each; ++k) {
-        const int place = k * kCallWarps + warpId() - 1, i = base + k * kCallThreads + int(threadIdx.x);
-        const int before = __shfl_sync(~0u, place < 32 ? lows : highs, place & 31);
+        const int place = k * kCallWarps + warpId() - 1, i = first + k * kCallThreads;
+        const int before = __shfl_sync(~0u, sumsBefore, place & 31);
         const T sum = Element<T>::stored(wrapAdd(total, wrapAdd(place < 0 ? 0 : before, sums[k])));
-        if (k < rounds && i < count && writes)
+        if (i < count && writes)
           out.data[i] = sum;
-        if (k < rounds && i < count && own)
+        if (i < count && own)
           reinterpret_cast<T *>(dynamicShared() + abi::kCallSharedBytes)[i] = sum;
       }
-      total = wrapAdd(total, __shfl_sync(~0u, highs, 31));
+      total = wrapAdd(total, __shfl_sync(~0u, sumsBefore, 31));
       __syncthreads();
     }
   }
@@ -163,13 +154,33 @@ struct CtaOfCall : WarpOfCall {
   }
 
 private:
+  /// function(i) of a lane; 0 from `count` on. What takes the whole warp is called for one lane's i after the other.
+  template <class Function> __device__ __forceinline__ int valueAt(int i, int count, const Function &function) {
+    return i < count ? function(i) : 0;
+  }
+  template <class Function> __device__ int valueAt(int i, int count, const InTurn<Function> &function) {
+    return evaluate(i - laneId(), count, function);
+  }
+  /// Some thread has found a fault in a chunk of a scan: all take the first one, by the numbers.
+  template <class Function>
+  __device__ __forceinline__ void firstFault(int base, int count, int earlier, const Function &function) {
+    __syncthreads();
+    fault = earlier;
+#pragma unroll 1
+    for (int at = base; at < count && at < base + 4 * kCallThreads && fault == earlier; at += kCallThreads) {
+      evaluate(at + warpId() * 32, count, function);
+      agreeOfCta(earlier);
+    }
+    __syncthreads();
+  }
   template <class Function> __device__ void keepKeys(int *keys, int count, const Function &function) {
     const int earlier = fault;
 #pragma unroll 1
     for (int base = 0; base < count; base += kCallThreads) {
       const int i = base + int(threadIdx.x);
       const u32 key = rankOf<false>(evaluate(base + warpId() * 32, count, function));
-      agreeOfCta(earlier);
+      if (__syncthreads_or(fault != earlier))
+        agreeOfCta(earlier);
       if (i < count)
         keys[i] = int(key);
     }
@@ -225,9 +236,9 @@ struct CopyOfCall : LaneBinders {
 
 // --- faults -------------------------------------------------------------------
 
-/// One thread tells of a fault of an item.
-__device__ __noinline__ void tellFault(const abi::CallHeader &header, int stage, int item, int fault,
-                                       const abi::FaultNumbers &numbers) {
+/// One thread tells of a fault of an item. The numbers come by value: who has an address stands in memory.
+__device__ __noinline__ void tellFault(const abi::CallHeader &header, int stage, int item, int fault, int first,
+                                       int second, int third) {
   abi::CallStatus &status = *header.status;
   const u64 key = u64(header.serial & 0xffffff) << 40 | u64(stage) << 32 | u32(item);
   while (atomicCAS(&status.lock, 0u, 1u) != 0)
@@ -235,8 +246,9 @@ __device__ __noinline__ void tellFault(const abi::CallHeader &header, int stage,
   __threadfence();
   if (loadRelaxed(reinterpret_cast<const u32 *>(&status.fault)) == 0 || key < status.key) {
     status.key = key;
-    for (int i = 0; i < 3; ++i)
-      status.numbers[i] = numbers.words[i];
+    status.numbers[0] = first;
+    status.numbers[1] = second;
+    status.numbers[2] = third;
     atomicExch(&status.fault, fault);
   }
   __threadfence();
@@ -245,7 +257,7 @@ __device__ __noinline__ void tellFault(const abi::CallHeader &header, int stage,
 template <class T>
 __device__ __forceinline__ void tellFaultOf(const abi::CallHeader &header, int stage, int item, const T &t) {
   if (t.fault && t.rank() == 0)
-    tellFault(header, stage, item, t.fault, t.numbers);
+    tellFault(header, stage, item, t.fault, t.numbers.words[0], t.numbers.words[1], t.numbers.words[2]);
 }
 
 // --- a stage ------------------------------------------------------------------
@@ -266,8 +278,9 @@ __device__ __forceinline__ void runItems(const Call &call, const Buffers &buffer
 template <class Stage, class Call, class Buffers>
 __device__ __forceinline__ void dealCopies(const Call &call, const Buffers &buffers, const abi::StageWork &work,
                                            int ticket) {
-  const u32 items = u32(work.high - work.low), warps = u32(work.tickets * kCallWarps);
-  const u32 units = items * u32(Stage::copies * work.parts); // the host has seen that they are so few
+  const u32 warps = u32(work.tickets * kCallWarps);
+  const u32 units =
+      u32(work.high - work.low) * u32(Stage::copies * work.parts); // the host has seen that they are so few
   const u32 warp = u32(ticket * kCallWarps + warpId());
 #pragma unroll 1
   for (u32 base = warp; base < units; base += warps * 32) {
@@ -277,9 +290,10 @@ __device__ __forceinline__ void dealCopies(const Call &call, const Buffers &buff
     const char *from = nullptr;
     int bytes = 0;
     if (unit < units) {
-      const int item = int(unit % items);
-      const u32 rest = unit / items, part = rest / Stage::copies;
-      t.wanted = int(rest % Stage::copies);
+      // Neighbours in memory are copied at the same time.
+      const u32 copy = unit / u32(work.parts), part = unit - copy * u32(work.parts);
+      const int item = int(copy / Stage::copies);
+      t.wanted = int(copy % Stage::copies);
       Stage::run(t, call.dims, buffers, work.low + item);
       if (part == 0 && t.wanted == 0)
         tellFaultOf(call.header, Stage::number, item, t);
@@ -335,16 +349,13 @@ __device__ __forceinline__ void runStage(const Call &call, const Buffers &buffer
 
 /// The same behind a stage `Scan`, which each CTA goes through for itself: what it scans stands in shared memory.
 template <class Scan, class Stage, class Call> __device__ __forceinline__ void runBehind(const Call &call, int ticket) {
-  auto buffers = call.buffers;
-  auto &out = Scan::scanned(buffers);
   OnBuffers<CtaOfCall> t;
   t.writes = ticket == 0; // for who reads it later
   t.own = true;
-  Scan::run(t, call.dims, buffers);
+  Scan::run(t, call.dims, call.buffers);
   if (ticket == 0)
     tellFaultOf(call.header, Scan::number, 0, t);
-  out.data = reinterpret_cast<decltype(out.data)>(dynamicShared() + abi::kCallSharedBytes);
-  runStage<Stage>(call, buffers, ticket);
+  runStage<Stage>(call, Scan::behind(call.buffers, dynamicShared() + abi::kCallSharedBytes), ticket);
 }
 
 /// The stages of a pipeline, in their order.
@@ -409,7 +420,7 @@ template <class Stages, bool Tickets = true, class Call> __device__ void runCall
   if (!alone && call.work[stage].need > 0) {
     if (threadIdx.x == 0)
       while (loadAcquire(done) < u32(call.work[stage].need))
-        __nanosleep(0);
+        ;
     __syncthreads();
   }
   int part = alone ? 0 : ticket - call.work[stage].begin;

@@ -112,6 +112,10 @@ static CallManifest readCall(const JsonView &json) {
     b.name = buffer.at("name").string();
     b.dtype = buffer.at("dtype").string();
     b.elementBytes = bytesOfType(b.dtype);
+    const auto *type = std::find(std::begin(elementTypes), std::end(elementTypes), b.dtype);
+    if (type == std::end(elementTypes))
+      buffer.at("dtype").wrong("must be a type of elements");
+    b.type = static_cast<int>(type - std::begin(elementTypes));
     b.written = buffer.at("written").boolean();
     buffer.at("shape").list([&](const JsonView &size) { b.shape.push_back(polish(size)); });
   });

@@ -35,6 +35,9 @@ private:
   std::vector<Word> words;
 };
 
+/// As manifests spell them.
+constexpr const char *elementTypes[] = {"i32", "i64", "f32", "bool", "f16", "bf16"};
+
 /// lib/Emit/Calls.cpp writes it.
 struct CallManifest {
   struct Dim {
@@ -44,6 +47,7 @@ struct CallManifest {
   struct Buffer {
     std::string name, dtype;
     int64_t elementBytes;
+    int type; ///< of elementTypes
     bool written;
     std::vector<Polish> shape;
   };

@@ -132,6 +132,9 @@ inline void __threadfence() { megalith::cpu::kernel::fence(megalith::cpu::Scope:
 inline void __threadfence_block() { megalith::cpu::kernel::fence(megalith::cpu::Scope::Cta); }
 inline void __threadfence_system() { megalith::cpu::kernel::fence(megalith::cpu::Scope::System); }
 inline void __syncthreads() { megalith::cpu::kernel::barrier(0, megalith::cpu::kernel::threads()); }
+inline int __syncthreads_or(int mine) {
+  return megalith::cpu::kernel::barrierAny(0, megalith::cpu::kernel::threads(), mine != 0);
+}
 inline void __nanosleep(unsigned nanoseconds) { megalith::cpu::kernel::sleep(nanoseconds); }
 
 // --- warps ----------------------------------------------------------------------

@@ -210,6 +210,7 @@ void barrierAwait(u64 *bar, u32 parity) {
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
+void prefetchNear(const void *) {}
 void prefetchBulk(const void *p, u32 bytes) { cpu::kernel::prefetchBulk(p, bytes); }
 void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
 void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }

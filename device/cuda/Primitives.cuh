@@ -470,6 +470,7 @@ void barrierAwait(u64 *bar, u32 parity) {
 #endif
 }
 void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+void prefetchNear(const void *p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
 void prefetchBulk(const void *p, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));

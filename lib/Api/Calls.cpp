@@ -24,10 +24,7 @@ ElementType elementTypeOf(ir::Scalar dtype) {
   }
 }
 
-static const char *nameOf(ElementType type) {
-  static constexpr const char *names[] = {"i32", "i64", "f32", "bool", "f16", "bf16"};
-  return names[static_cast<size_t>(type)];
-}
+static const char *nameOf(ElementType type) { return runtime::elementTypes[static_cast<size_t>(type)]; }
 
 static void refuse(const ir::Module &module, SourceLoc loc, const std::string &why, Diagnostics &diags) {
   diags.report(Diag::CallBuffers, loc, module.root.name, why);
@@ -112,12 +109,6 @@ void reportCallProblem(const runtime::CallImage &image, runtime::CallImage::Prob
 
 bool inOrder(const runtime::CallManifest &manifest, const CallBuffer *buffers, size_t count,
              std::vector<runtime::CallBuffer> &out) {
-  const auto typeOf = [](const std::string &dtype) {
-    for (size_t t = 0; t < 6; ++t)
-      if (dtype == nameOf(static_cast<ElementType>(t)))
-        return static_cast<ElementType>(t);
-    return ElementType::I32;
-  };
   if (count != manifest.buffers.size())
     return false;
   out.assign(count, {});
@@ -127,7 +118,7 @@ bool inOrder(const runtime::CallManifest &manifest, const CallBuffer *buffers, s
     if (manifest.buffers[at].name != buffers[i].name)
       for (at = 0; at < count && manifest.buffers[at].name != buffers[i].name; ++at)
         ;
-    if (at == count || out[at].shape || buffers[i].type != typeOf(manifest.buffers[at].dtype) ||
+    if (at == count || out[at].shape || static_cast<int>(buffers[i].type) != manifest.buffers[at].type ||
         buffers[i].dimensions != manifest.buffers[at].shape.size())
       return false;
     out[at] = {buffers[i].data, buffers[i].shape};
@@ -147,6 +138,15 @@ static Messages callOnReference(const Kernel::State &state, const CallBuffer *bu
   if (const auto fault = reference::runBuffers(module, *call, memory))
     reportCallFault(fault->code, fault->numbers, fault->loc, diags);
   return diags.messages();
+}
+
+/// A call on a GPU that is as it should be. False: callOnKernel() says why.
+static bool callAtOnce(Kernel::State &state, const CallBuffer *buffers, size_t count, const CallOptions &options) {
+  static thread_local std::vector<runtime::CallBuffer> ordered;
+  runtime::CallEngine &engine = *state.cudaCalls;
+  return inOrder(engine.manifest(), buffers, count, ordered) &&
+         engine.image().prepare(ordered, options.perStage) == runtime::CallImage::None && !state.gpu->makeCurrent() &&
+         !engine.launch(static_cast<runtime::CUstream>(options.stream));
 }
 
 static Messages callOnKernel(Kernel::State &state, const CallBuffer *buffers, size_t count, const CallOptions &options,
@@ -190,6 +190,8 @@ using namespace api;
 
 Status Kernel::call(const CallBuffer *buffers, size_t count, const CallOptions &options) const {
   return guarded<Done>([&]() -> Status {
+    if (state->cudaCalls && callAtOnce(*state, buffers, count, options))
+      return Done();
     Diagnostics diags(state->program->sources);
     if (!ir::ofBuffers(state->program->compiled.module))
       return failure(Diag::KernelProgram, "only a pipeline of buffers is called; this one has requests: `run`");

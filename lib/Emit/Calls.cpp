@@ -1,5 +1,6 @@
 #include "megalith/Emit/Calls.h"
 #include "BodyBuilder.h"
+#include "IndexRanges.h"
 #include "Origin.h"
 #include "StatementWriter.h"
 #include "device/CallAbi.h"
@@ -28,8 +29,8 @@ struct CallNames {
 /// The statements of a stage, in terms of `t`, who goes through it, the dims `d` and the buffers `x`.
 class CallBody : public BodyBuilder {
 public:
-  CallBody(const Module &module, const CallNames &names, const Region &stage)
-      : BodyBuilder(module, stage, Locals::ofItems()), names(names) {}
+  CallBody(const Module &module, const CallNames &names, const Operation &stage)
+      : BodyBuilder(module, stage.region(1), Locals::ofItems()), names(names), ranges(module, stage) {}
 
   /// The name of the item's number.
   std::string item() { return indexOf(part, {}); }
@@ -42,7 +43,27 @@ private:
   void emitValue(const Operation &op) override {
     if (op.op == Op::DimGet)
       return define(op, Code("d." + names.dims.at(op.name)), true);
+    if (op.op == Op::PrefixWhile && op.operands.size() == 1)
+      ahead(op);
     BodyBuilder::emitValue(op);
+  }
+
+  /// `x[n]`, with n of a prefix_while, is often looked at by its test already, but not where n is the end of the range:
+  /// that one is asked for in front, so that a call takes as long whatever it finds.
+  void ahead(const Operation &op) {
+    ir::walk(part, [&](const Operation &at) {
+      const auto n = llvm::find(at.operands, op.result());
+      if (at.op != Op::BufferAt || n == at.operands.end())
+        return;
+      Code code("t.ahead(x." + names.buffers.at(at.name) + "(");
+      for (const auto &[d, v] : llvm::enumerate(at.operands)) {
+        const auto end = values.find(v == op.result() ? op.operands[0].id : v.id);
+        if (end == values.end() || !end->second.free || !ranges.inside(v, *module.find(Op::Buffer, at.name), d))
+          return;
+        code.add(d ? ", " : "").add(end->second.expression);
+      }
+      add(code.add("))"), op.loc);
+    });
   }
 
   Code expression(const Operation &op) override {
@@ -54,16 +75,26 @@ private:
     return code;
   }
 
-  /// `x.kv[i][j]`
-  Code place(const std::string &buffer, llvm::ArrayRef<Value> indices) {
+  /// `x.draft(i, j)` where all indices are known to be inside, else `x.draft[i][j]`.
+  Code place(const std::string &buffer, llvm::ArrayRef<Value> indices, bool whole = true) {
     Code code("x." + names.buffers.at(buffer));
+    const Operation &declared = *module.find(Op::Buffer, buffer);
+    bool inside = whole;
+    for (const auto &[d, v] : llvm::enumerate(indices))
+      inside = inside && ranges.inside(v, declared, d);
+    if (inside) {
+      code.add("(");
+      for (const auto &[d, v] : llvm::enumerate(indices))
+        code.add(d ? ", " : "").add(use(v));
+      return code.add(")");
+    }
     for (Value v : indices)
       code.add("[").add(use(v)).add("]");
     return code;
   }
   /// `x.kv[i].slice(low, high)`
   Code slice(const std::string &buffer, llvm::ArrayRef<Value> operands) {
-    Code code = place(buffer, operands.drop_back(2));
+    Code code = place(buffer, operands.drop_back(2), false);
     return code.add(".slice(").add(use(operands[operands.size() - 2])).add(", ").add(use(operands.back())).add(")");
   }
 
@@ -107,6 +138,7 @@ private:
   }
 
   const CallNames &names;
+  const IndexRanges ranges;
   int copies = 0;
 };
 
@@ -127,6 +159,10 @@ const char *elementOf(Scalar dtype) {
 }
 
 size_t rankOf(const Operation &buffer) { return buffer.region().ops.back().operands.size(); }
+
+std::string bufferType(const Operation &buffer) {
+  return fmt::format("Buffer<{}, {}>", elementOf(buffer.get<attr::dtype>()), rankOf(buffer));
+}
 
 class CallEmitter {
 public:
@@ -191,8 +227,8 @@ private:
         std::string shape;
         for (size_t d = 0; d < rankOf(*buffer); ++d)
           shape += (d ? ", " : "") + ir::infixOf(ir::polishOf(buffer->region(), d));
-        w.line("Buffer<{}, {}> {}; // [{}]{}", elementOf(buffer->get<attr::dtype>()), rankOf(*buffer),
-               names.buffers.at(buffer->name), shape, buffer->get<attr::written>() ? ", written" : "");
+        w.line("{} {}; // [{}]{}", bufferType(*buffer), names.buffers.at(buffer->name), shape,
+               buffer->get<attr::written>() ? ", written" : "");
       }
     }
     w.comment("The kernel's parameter.");
@@ -208,7 +244,7 @@ private:
 
   void stage(const plan::CallStage &stage, int64_t number) {
     const Operation &op = *stage.op;
-    CallBody body(module, names, op.region(1));
+    CallBody body(module, names, op);
     const std::string item = stage.once ? "" : body.item();
     const std::vector<Statement> statements = body.run();
     w.line();
@@ -219,14 +255,32 @@ private:
     w.line("static constexpr bool once = {}, lanes = {}, warps = {};", stage.once,
            !stage.once && !stage.copies && stage.mapping != Mapping::Warp,
            !stage.once && !stage.copies && (automatic || stage.mapping == Mapping::Warp));
-    if (stage.scan) {
-      w.line("static constexpr bool scans = true; // each CTA of the next stage may do so for itself");
-      w.line("static __device__ auto &scanned(Buffers &x) {{ return x.{}; }}", names.buffers.at(stage.scan->name));
-    }
-    w.line("template <class T>");
+    const bool behind = number > 0 && plan.stages[static_cast<size_t>(number) - 1].scan;
+    if (stage.scan)
+      scan(stage.scan->name);
+    w.line(behind ? "template <class T, class Buffers>" : "template <class T>");
     const auto run = w.scope(fmt::format("static __device__ void run(T &t, const Dims &d, const Buffers &x{})",
                                          stage.once ? "" : ", int " + item));
     writer.function(statements);
+  }
+
+  /// What the next stage sees where each of its CTAs has scanned for itself.
+  void scan(const std::string &scanned) {
+    w.line("static constexpr bool scans = true; // each CTA of the next stage may do so for itself");
+    std::string values;
+    {
+      const auto s = w.record("struct Behind");
+      for (const Operation *buffer : module.all(Op::Buffer)) {
+        const bool own = buffer->name == scanned;
+        const std::string &name = names.buffers.at(buffer->name), type = bufferType(*buffer);
+        w.line("{}{} {}{};{}", own ? "" : "const ", type, own ? "" : "&", name, own ? " // in shared memory" : "");
+        values +=
+            (values.empty() ? "" : ", ") + (own ? fmt::format("{{reinterpret_cast<{} *>(shared), {{x.{}.sizes[0]}}}}",
+                                                              elementOf(buffer->get<attr::dtype>()), name)
+                                                : "x." + name);
+      }
+    }
+    w.line("static __device__ Behind behind(const Buffers &x, char *shared) {{ return {{{}}}; }}", values);
   }
 
   static std::string taken(const plan::CallStage &stage) {

@@ -36,6 +36,12 @@ std::string intLiteral(int32_t value) {
 constexpr int64_t kMostPositions = int64_t(1) << 30;
 
 Intervals::Intervals(const ir::Module &module, const ir::Region &part) : module(module) {
+  for (const Operation *items : module.all(Op::Items))
+    if (const auto &bounds = items->region(0).ops.back().operands; &items->region(1) == &part && !bounds.empty()) {
+      ir::walk(items->region(0), [&](const Operation &op) { look(op); });
+      const Interval low = of(bounds[0]), high = of(bounds[1]);
+      known[part.args[0].id] = {low.lo, std::max(low.lo, high.hi - 1)};
+    }
   ir::walk(part, [&](const Operation &op) { look(op); });
 }
 
