@@ -123,11 +123,6 @@ template <class Who> struct OnBuffers : Who {
     return value;
   }
 
-  /// An element will be looked at soon.
-  template <class T> __device__ __forceinline__ void ahead(const Known<T> &place) {
-    if (this->rank() == 0)
-      prefetchNear(place.data + place.number);
-  }
   template <class T> __device__ __forceinline__ auto at(const Known<T> &place, int line = __builtin_LINE()) {
     using Kept = Element<T>;
     const T stored = place.data[place.number];
@@ -167,6 +162,13 @@ template <class Who> struct OnBuffers : Who {
     this->raiseIf(written != read, kCopySize, line, written, read);
     if (this->fault == before)
       this->template move<Number>(a.data + a.low * a.bytes, b.data + b.low * b.bytes, written * a.bytes);
+  }
+
+  /// Of copy number `wanted` of an item: all that it may copy.
+  template <class From> __device__ __forceinline__ void source(const From &from) {
+    const SliceOf slice = sliceOf(from, 0);
+    this->from = slice.data + slice.low * slice.bytes;
+    this->bytes = (slice.high - slice.low) * slice.bytes;
   }
 
 private:

@@ -37,6 +37,7 @@ struct LaneOfCall : LaneBinders {
 };
 
 struct WarpOfCall : Binders {
+  static constexpr bool firstBallots = true; ///< it gains by AheadOfCall
   __device__ static int rank() { return laneId(); }
   /// What a lane has written, others read behind it.
   __device__ static void meet() { __syncwarp(); }
@@ -46,31 +47,15 @@ struct WarpOfCall : Binders {
     meet();
   }
 
-  /// Four ballots at once: their loads do not wait for each other.
+  /// Several ballots at once: their loads do not wait for each other.
   template <class Test> __device__ __forceinline__ int prefixWhile(int count, Test test) {
-    constexpr int ballots = 4;
+    int base = 0;
 #pragma unroll 1
-    for (int base = 0; base < count; base += 32 * ballots) {
-      const int earlier = fault;
-      bool holds[ballots];
-#pragma unroll
-      for (int k = 0; k < ballots; ++k) {
-        // No branch: a lane without a number looks at the last one.
-        const int i = base + k * 32 + laneId();
-        const bool held = test(i < count ? i : count - 1);
-        holds[k] = held && i < count;
-      }
-      // Which fault counts, if any, is seen one ballot after the other.
-      if (__any_sync(~0u, fault != earlier)) {
-        fault = earlier;
-        return base + Binders::prefixWhile(base, count, test);
-      }
-#pragma unroll
-      for (int k = 0; k < ballots; ++k)
-        if (const u32 failed = __ballot_sync(~0u, !holds[k]))
-          return base + k * 32 + __ffs(failed) - 1;
-    }
-    return count > 0 ? count : 0;
+    for (; count - base > 32; base += 32 * kBallots)
+      if (const int found = firstFailure<kBallots>(base, count, test); found >= 0)
+        return found;
+    const int found = base < count ? firstFailure<1>(base, count, test) : -1;
+    return found >= 0 ? found : count > 0 ? count : 0;
   }
   template <class Test> __device__ int prefixWhile(int count, InTurn<Test> test) {
     return prefixWhileInTurn(count, test.function);
@@ -78,6 +63,42 @@ struct WarpOfCall : Binders {
   template <class Test> __device__ int prefixWhile(int low, int high, Test test) {
     return prefixWhile(lengthOf(low, high), from(low, test));
   }
+
+private:
+  static constexpr int kBallots = 4;
+  /// The first of 32 * `Ballots` numbers from `base` on for which test() does not hold; -1: none.
+  template <int Ballots, class Test> __device__ __forceinline__ int firstFailure(int base, int count, Test test) {
+    const int earlier = fault;
+    bool holds[Ballots];
+#pragma unroll
+    for (int k = 0; k < Ballots; ++k) {
+      // No branch: a lane without a number looks at the last one.
+      const int i = base + k * 32 + laneId();
+      const bool held = test(i < count ? i : count - 1);
+      holds[k] = held || i >= count;
+    }
+    // Which fault counts, if any, is seen one ballot after the other.
+    if (__any_sync(~0u, fault != earlier)) {
+      fault = earlier;
+      const int end = min(count, base + 32 * Ballots), found = base + Binders::prefixWhile(base, end, test);
+      return found < end || fault ? found : -1;
+    }
+#pragma unroll
+    for (int k = 0; k < Ballots; ++k)
+      if (const u32 failed = __ballot_sync(~0u, !holds[k]))
+        return base + k * 32 + __ffs(failed) - 1;
+    return -1;
+  }
+};
+
+/// What an item looks at is brought near before the item is run, or known to be the warp's. It changes nothing.
+struct AheadOfCall : FaultingFunctions {
+  template <class Function> __device__ static void each(int count, Function function) {
+#pragma unroll 1
+    for (int i = laneId(); i < count && i < 256; i += 32)
+      function(i);
+  }
+  template <class T> __device__ static void bring(const Known<T> &place) { bringNear(place.data + place.number); }
 };
 
 /// A stage without items: all warps go through it together, and find the same.
@@ -262,12 +283,24 @@ __device__ __forceinline__ void tellFaultOf(const abi::CallHeader &header, int s
 
 // --- a stage ------------------------------------------------------------------
 
+/// Whether a warp can ask for what an item looks at before it does.
+template <class Stage, class Who> __device__ constexpr bool brings() {
+  if constexpr (requires { Stage::brings; })
+    return Stage::brings && requires(Who who) { who.firstBallots; };
+  else
+    return false;
+}
+
 /// The items that thread or warp `rank` of `ranks` takes.
 template <class Stage, class Who, class Call, class Buffers>
 __device__ __forceinline__ void runItems(const Call &call, const Buffers &buffers, const abi::StageWork &work,
                                          long long rank, long long ranks) {
 #pragma unroll 1
   for (long long i = work.low + rank; i < work.high; i += ranks) {
+    if constexpr (brings<Stage, Who>()) {
+      AheadOfCall ahead;
+      Stage::ahead(ahead, call.dims, buffers, int(i));
+    }
     OnBuffers<Who> t;
     Stage::run(t, call.dims, buffers, int(i));
     tellFaultOf(call.header, Stage::number, int(i - work.low), t);
@@ -322,6 +355,30 @@ __device__ __forceinline__ void dealCopies(const Call &call, const Buffers &buff
   }
 }
 
+/// A lane that looks where the first part that its warp copies comes from, if that is known before all else is.
+struct SourceOfCall : LaneBinders {
+  const char *from = nullptr;
+  long long bytes = 0; ///< there, at most
+  __device__ static int rank() { return 0; }
+  __device__ static void meet() {}
+};
+
+/// Asks for the first part that a warp copies, as far as it may be copied.
+template <class Stage, class Call>
+__device__ __forceinline__ void copiesAhead(const Call &call, const abi::StageWork &work, u32 unit) {
+  if constexpr (requires { Stage::brings; }) {
+    const u32 units = u32(work.high - work.low) * u32(Stage::copies * work.parts);
+    if (unit >= units)
+      return;
+    const u32 copy = unit / u32(work.parts), part = unit - copy * u32(work.parts);
+    OnBuffers<SourceOfCall> t;
+    Stage::ahead(t, call.dims, call.buffers, work.low + int(copy / Stage::copies), int(copy % Stage::copies));
+    const long long at = (long long)part * abi::kCallPartBytes + laneId() * 128;
+    if (at < t.bytes)
+      prefetch(t.from + at);
+  }
+}
+
 /// A CTA's part of a stage: its `ticket`th.
 template <class Stage, class Call, class Buffers>
 __device__ __forceinline__ void runStage(const Call &call, const Buffers &buffers, int ticket) {
@@ -365,7 +422,24 @@ template <class... Stages> struct StageList {
     each<Call, void, Stages...>(call, stage, ticket);
   }
 
+  /// Asks for what a CTA's part of a stage will look at.
+  template <class Call> __device__ __forceinline__ static void ahead(const Call &call, int stage, int ticket) {
+    ((stage == Stages::number ? aheadOf<Stages>(call, ticket) : void()), ...);
+  }
+
 private:
+  template <class Stage, class Call> __device__ __forceinline__ static void aheadOf(const Call &call, int ticket) {
+    const abi::StageWork &work = call.work[Stage::number];
+    const long long warp = (long long)ticket * kCallWarps + warpId();
+    if constexpr (Stage::copies > 0) {
+      copiesAhead<Stage>(call, work, u32(warp));
+    } else if constexpr (brings<Stage, WarpOfCall>()) {
+      if (work.taken == int(abi::Taken::Warp) && warp < (long long)work.high - work.low) {
+        AheadOfCall t;
+        Stage::ahead(t, call.dims, call.buffers, int(work.low + warp));
+      }
+    }
+  }
   template <class Call, class Before, class Stage, class... More>
   __device__ __forceinline__ static void each(const Call &call, int stage, int ticket) {
     if (stage == Stage::number) {
@@ -404,26 +478,30 @@ __device__ __forceinline__ u32 takeTicket(abi::CallCounters &counters) {
   return shared.ticket;
 }
 
-template <class Stages, bool Tickets = true, class Call> __device__ void runCall(const Call &call) {
+template <class Stages, class Call> __device__ void runCall(const Call &call) {
   const abi::CallHeader &header = call.header;
   if (header.last - header.first == 1) // no CTA waits for another
     return Stages::run(call, header.first, blockIdx.x);
   const bool alone = gridDim.x == 1;
   abi::CallCounters &counters = *header.counters;
-  const u32 taken = alone ? 0 : Tickets ? takeTicket(counters) : blockIdx.x;
+  // Tickets come in the order of CTAs, most often.
+  if (blockIdx.x < u32(call.work[header.first].tickets))
+    Stages::ahead(call, header.first, blockIdx.x);
+  const u32 taken = alone ? 0 : takeTicket(counters);
   const int ticket = int(taken & ((1u << abi::kCallTicketBits) - 1));
   u32 *const done = &counters.done[taken >> abi::kCallTicketBits & 1];
   int stage = header.first;
 #pragma unroll 1
   while (!alone && ticket >= call.work[stage].begin + call.work[stage].tickets)
     ++stage;
+  int part = alone ? 0 : ticket - call.work[stage].begin;
   if (!alone && call.work[stage].need > 0) {
+    Stages::ahead(call, stage, part);
     if (threadIdx.x == 0)
       while (loadAcquire(done) < u32(call.work[stage].need))
         ;
     __syncthreads();
   }
-  int part = alone ? 0 : ticket - call.work[stage].begin;
 #pragma unroll 1
   while (true) {
     if (call.work[stage].taken != int(abi::Taken::Each)) // the next one goes through it, too
@@ -431,17 +509,18 @@ template <class Stages, bool Tickets = true, class Call> __device__ void runCall
     if (++stage == header.last)
       return;
     part = 0;
-    __syncthreads();
+    __syncthreads(); // what all threads of the CTA have written
     if (alone)
       continue;
-    CallShared &shared = sharedOfCall();
-    if (threadIdx.x == 0) {
-      __threadfence(); // what all threads of the CTA have written
-      const u32 through = atomicAdd(done, 1u) + 1;
-      __threadfence();
-      const abi::StageWork &next = call.work[stage];
-      shared.ended = through == u32(next.need) && next.tickets == 0 && next.taken == int(abi::Taken::Once);
+    const abi::StageWork &next = call.work[stage];
+    if (next.tickets > 0 || next.taken != int(abi::Taken::Once)) {
+      if (threadIdx.x == 0)
+        addRelease(done, 1);
+      return;
     }
+    CallShared &shared = sharedOfCall();
+    if (threadIdx.x == 0)
+      shared.ended = addAcquireRelease(done, 1) + 1 == u32(next.need);
     __syncthreads();
     if (!shared.ended)
       return;

@@ -164,6 +164,9 @@ void addFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Orde
 
 u32 loadRelaxed(const u32 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
 u32 loadAcquire(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Gpu); }
+u32 addAcquireRelease(u32 *p, u32 value) {
+  return u32(atomic(cpu::AtomicOp::Add, p, value, cpu::Order::AcquireRelease, cpu::Scope::Gpu));
+}
 void addRelease(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Order::Release, cpu::Scope::Gpu); }
 Words4 loadFlagged(const Words4 *p) {
   Words4 w;
@@ -210,7 +213,7 @@ void barrierAwait(u64 *bar, u32 parity) {
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
-void prefetchNear(const void *) {}
+void bringNear(const void *) {}
 void prefetchBulk(const void *p, u32 bytes) { cpu::kernel::prefetchBulk(p, bytes); }
 void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
 void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }

@@ -356,6 +356,11 @@ u32 loadAcquire(const u32 *p) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
+u32 addAcquireRelease(u32 *p, u32 value) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");
+  return before;
+}
 void addRelease(u32 *p, u32 value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
@@ -470,7 +475,12 @@ void barrierAwait(u64 *bar, u32 parity) {
 #endif
 }
 void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-void prefetchNear(const void *p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+void bringNear(const void *p) { // prefetch.global.L1 brings nothing there on sm_90
+  asm volatile("{\n"
+               "  .reg .b16 unused;\n"
+               "  ld.global.ca.u8 unused, [%0];\n"
+               "}" ::"l"(p));
+}
 void prefetchBulk(const void *p, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));

@@ -7,6 +7,7 @@
 #include "megalith/IR/Buffers.h"
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
+#include <set>
 
 namespace megalith::emit {
 
@@ -35,7 +36,80 @@ public:
   /// The name of the item's number.
   std::string item() { return indexOf(part, {}); }
 
+  /// What an item looks at whatever it finds: `t.bring(x.draft(i, j))`, and for ranges `t.each(d.g, [&](int j) {...})`.
+  /// In front of run(), on a body of its own.
+  std::vector<std::string> ahead() {
+    std::vector<std::string> lines;
+    for (const Operation &op : part.ops) {
+      if (op.op == Op::DimGet || op.op == Op::Const)
+        emitValue(op);
+      if (op.op == Op::PrefixWhile && op.operands.size() == 1)
+        ahead(op, lines);
+    }
+    return lines;
+  }
+  /// Where copy number `number` of an item begins, and all that it may copy, if that is known in front.
+  std::string source(const Operation &copy) {
+    const auto lead = static_cast<size_t>(copy.get<attr::lead>());
+    const llvm::ArrayRef<Value> from = llvm::ArrayRef<Value>(copy.operands).drop_front(lead + 2);
+    const Operation &buffer = *module.find(Op::Buffer, copy.get<attr::from>());
+    std::string text = "x." + names.buffers.at(buffer.name);
+    for (const auto &[d, v] : llvm::enumerate(from.drop_back(2))) {
+      if (!ranges.inside(v, buffer, d) || !known(v))
+        return "";
+      text += "[" + textOf(v) + "]";
+    }
+    const Value low = from[from.size() - 2];
+    if (!known(low) || textOf(low) != "0")
+      return "";
+    return fmt::format("{0}.slice(0, x.{1}.sizes[{2}])", text, names.buffers.at(buffer.name), from.size() - 2);
+  }
+  void defineConstants() {
+    ir::walk(part, [&](const Operation &op) {
+      if (op.op == Op::DimGet || op.op == Op::Const)
+        emitValue(op);
+    });
+  }
+
 private:
+  /// Whether it is written out wherever it is used, and what as: the item's number, a dim, a constant.
+  bool known(Value v) const {
+    const auto it = values.find(v.id);
+    return it != values.end() && it->second.free;
+  }
+  std::string textOf(Value v) const { return values.at(v.id).expression.inLine(0); }
+  /// `x.draft(i, j)`, with `name` in place of `index`; empty where it is not known in front, or may be outside.
+  std::string placeAhead(const Operation &at, Value index, const std::string &name) const {
+    std::string text;
+    for (const auto &[d, v] : llvm::enumerate(at.operands)) {
+      if (!ranges.inside(v, *module.find(Op::Buffer, at.name), d) || (v != index && !known(v)))
+        return "";
+      text += (d ? ", " : "") + (v == index ? name : textOf(v));
+    }
+    return "x." + names.buffers.at(at.name) + "(" + text + ")";
+  }
+  /// What a prefix_while looks at, and an element at its end: what it finds must not change how long it takes.
+  void ahead(const Operation &op, std::vector<std::string> &lines) {
+    if (!known(op.operands[0]))
+      return;
+    const std::string end = textOf(op.operands[0]);
+    std::set<std::string> places;
+    ir::walk(op.region(), [&](const Operation &at) {
+      if (at.op == Op::BufferAt)
+        if (const std::string place = placeAhead(at, op.region().args[0], "j"); !place.empty())
+          places.insert(place);
+    });
+    std::string all;
+    for (const std::string &place : places)
+      all += fmt::format(" t.bring({});", place);
+    if (!all.empty())
+      lines.push_back(fmt::format("t.each({}, [&](int j) {{{} }});", end, all));
+    ir::walk(part, [&](const Operation &at) {
+      if (at.op == Op::BufferAt && llvm::is_contained(at.operands, op.result()))
+        if (const std::string place = placeAhead(at, op.result(), end); !place.empty())
+          lines.push_back(fmt::format("if (laneId() == 0) t.bring({});", place));
+    });
+  }
   const char *templated() const override { return "t.template "; }
   /// A call tells the first fault, with its numbers, as the reference executor does.
   bool ordersFaults() const override { return true; }
@@ -43,27 +117,7 @@ private:
   void emitValue(const Operation &op) override {
     if (op.op == Op::DimGet)
       return define(op, Code("d." + names.dims.at(op.name)), true);
-    if (op.op == Op::PrefixWhile && op.operands.size() == 1)
-      ahead(op);
     BodyBuilder::emitValue(op);
-  }
-
-  /// `x[n]`, with n of a prefix_while, is often looked at by its test already, but not where n is the end of the range:
-  /// that one is asked for in front, so that a call takes as long whatever it finds.
-  void ahead(const Operation &op) {
-    ir::walk(part, [&](const Operation &at) {
-      const auto n = llvm::find(at.operands, op.result());
-      if (at.op != Op::BufferAt || n == at.operands.end())
-        return;
-      Code code("t.ahead(x." + names.buffers.at(at.name) + "(");
-      for (const auto &[d, v] : llvm::enumerate(at.operands)) {
-        const auto end = values.find(v == op.result() ? op.operands[0].id : v.id);
-        if (end == values.end() || !end->second.free || !ranges.inside(v, *module.find(Op::Buffer, at.name), d))
-          return;
-        code.add(d ? ", " : "").add(end->second.expression);
-      }
-      add(code.add("))"), op.loc);
-    });
   }
 
   Code expression(const Operation &op) override {
@@ -258,10 +312,38 @@ private:
     const bool behind = number > 0 && plan.stages[static_cast<size_t>(number) - 1].scan;
     if (stage.scan)
       scan(stage.scan->name);
+    ahead(stage);
     w.line(behind ? "template <class T, class Buffers>" : "template <class T>");
     const auto run = w.scope(fmt::format("static __device__ void run(T &t, const Dims &d, const Buffers &x{})",
                                          stage.once ? "" : ", int " + item));
     writer.function(statements);
+  }
+
+  /// What a warp asks for before an item is run, or before it is known to be its own.
+  void ahead(const plan::CallStage &stage) {
+    const Operation &op = *stage.op;
+    if (stage.once)
+      return;
+    CallBody body(module, names, op);
+    const std::string item = body.item();
+    std::vector<std::string> lines;
+    if (stage.copies) {
+      body.defineConstants();
+      for (const auto &[number, copy] : llvm::enumerate(ir::plainCopies(op)))
+        if (const std::string source = body.source(*copy); !source.empty())
+          lines.push_back(stage.copies == 1 ? fmt::format("t.source({});", source)
+                                            : fmt::format("if (copy == {}) t.source({});", number, source));
+    } else if (stage.mapping == Mapping::Warp || stage.mapping == Mapping::Auto) {
+      lines = body.ahead();
+    }
+    if (lines.empty())
+      return;
+    w.line("static constexpr bool brings = true; // what an item looks at whatever it finds, in front");
+    w.line("template <class T>");
+    const auto f = w.scope(fmt::format("static __device__ void ahead(T &t, const Dims &d, const Buffers &x, int {}{})",
+                                       item, stage.copies ? ", int copy" : ""));
+    for (const std::string &line : lines)
+      w.line(llvm::StringRef(line));
   }
 
   /// What the next stage sees where each of its CTAs has scanned for itself.
