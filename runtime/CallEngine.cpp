@@ -104,7 +104,7 @@ Outcome<std::optional<CallFault>> CallEngine::runOnHost(std::span<const CallBuff
     inside[b].data = reinterpret_cast<void *>(own->address());
     memory.push_back(std::move(*own));
   }
-  if (calls->prepare(inside, perStage) != CallImage::None)
+  if (calls->prepare(inside, perStage))
     return RuntimeError{"cuda-driver", "the memory that the driver gave cannot be used for the call"};
   if (Failure f = launch(stream->get()))
     return *f;

@@ -157,6 +157,7 @@ CallImage::CallImage(const CallManifest &manifest, int64_t mostCtas) : manifest(
   params.resize(static_cast<size_t>(manifest.paramsBytes) / 8);
   dims.resize(manifest.dims.size());
   bytes.resize(manifest.buffers.size());
+  memory.resize(manifest.buffers.size());
   size_t place = sizeof(abi::CallHeader) + manifest.stages.size() * sizeof(abi::StageWork);
   place += (manifest.dims.size() * 4 + 7) / 8 * 8;
   size_t count = 0;
@@ -287,28 +288,27 @@ bool CallImage::layOut(bool perStage) {
   return true;
 }
 
-CallImage::Problem CallImage::checkMemory(std::span<const CallBuffer> buffers) {
+CallProblem checkMemory(std::span<const CallMemory> buffers) {
   for (size_t b = 0; b < buffers.size(); ++b) {
-    const auto at = reinterpret_cast<uintptr_t>(buffers[b].data);
-    if (bytes[b] == 0)
+    const auto [at, bytes, elementBytes, written] = buffers[b];
+    const auto begin = reinterpret_cast<uintptr_t>(at), end = begin + static_cast<uintptr_t>(bytes);
+    if (bytes == 0)
       continue;
-    which = b;
     if (!at)
-      return Missing;
-    if (at % static_cast<size_t>(manifest.buffers[b].elementBytes))
-      return Alignment;
-    if (manifest.buffers[b].written)
-      for (other = 0; other < buffers.size(); ++other) {
-        const auto begin = reinterpret_cast<uintptr_t>(buffers[other].data);
-        if (other != b && bytes[other] > 0 && begin < at + static_cast<size_t>(bytes[b]) &&
-            at < begin + static_cast<size_t>(bytes[other]))
-          return Overlap;
-      }
+      return {CallProblem::Missing, b};
+    if (begin % static_cast<uintptr_t>(elementBytes))
+      return {CallProblem::Alignment, b};
+    for (size_t other = 0; written && other < buffers.size(); ++other) {
+      const auto otherBegin = reinterpret_cast<uintptr_t>(buffers[other].at);
+      if (other != b && buffers[other].bytes > 0 && otherBegin < end &&
+          begin < otherBegin + static_cast<uintptr_t>(buffers[other].bytes))
+        return {CallProblem::Overlap, b, other};
+    }
   }
-  return None;
+  return {};
 }
 
-CallImage::Problem CallImage::prepare(std::span<const CallBuffer> buffers, bool perStage) {
+CallProblem CallImage::prepare(std::span<const CallBuffer> buffers, bool perStage) {
   size_t next = 0;
   for (size_t b = 0; b < buffers.size(); ++b)
     for (size_t d = 0; d < manifest.buffers[b].shape.size(); ++d)
@@ -316,16 +316,18 @@ CallImage::Problem CallImage::prepare(std::span<const CallBuffer> buffers, bool 
   if (!ready || perStage != lastPerStage || sizes != lastSizes) {
     ready = false;
     if (!findDims(buffers) || !layOut(perStage))
-      return Shapes;
+      return {CallProblem::Shapes};
     lastSizes = sizes;
     lastPerStage = perStage;
     ready = true;
   }
-  if (const Problem problem = checkMemory(buffers); problem != None)
+  for (size_t b = 0; b < buffers.size(); ++b)
+    memory[b] = {buffers[b].data, bytes[b], manifest.buffers[b].elementBytes, manifest.buffers[b].written};
+  if (const CallProblem problem = checkMemory(memory))
     return problem;
   for (size_t b = 0; b < buffers.size(); ++b)
     *reinterpret_cast<void **>(reinterpret_cast<char *>(params.data()) + places[b]) = buffers[b].data;
-  return None;
+  return {};
 }
 
 void *CallImage::paramsOf(const Launch &launch, abi::CallCounters *counters, abi::CallStatus *status, unsigned serial) {

@@ -79,6 +79,27 @@ struct CallBuffer {
   const int64_t *shape = nullptr; ///< of so many sizes as the buffer has dimensions
 };
 
+/// The memory of a buffer.
+struct CallMemory {
+  const void *at;
+  int64_t bytes, elementBytes;
+  bool written;
+};
+/// What is wrong with the buffers of a call.
+struct CallProblem {
+  enum Kind {
+    None,
+    Shapes,    ///< they are not those of the buffers: ir::callShapes says why
+    Missing,   ///< buffer `which` has elements and no memory
+    Alignment, ///< of buffer `which`
+    Overlap    ///< buffers `which`, which is written, and `other`
+  } kind = None;
+  size_t which = 0, other = 0;
+  explicit operator bool() const { return kind != None; }
+};
+/// Whether each has memory, and none that another one writes.
+CallProblem checkMemory(std::span<const CallMemory> buffers);
+
 /// The grids of a call, and its parameter.
 class CallImage {
 public:
@@ -89,17 +110,9 @@ public:
     unsigned ctas;
     int first, last; ///< stages
   };
-  enum Problem {
-    None,
-    Shapes,    ///< they are not those of the buffers: ir::callShapes says why
-    Missing,   ///< buffer `which` has elements and no memory
-    Alignment, ///< of buffer `which`
-    Overlap    ///< buffers `which`, which is written, and `other`
-  };
   /// Of buffers in the manifest's order. `perStage`: a launch for each stage, and not one for all. Memory is not
   /// touched. After a call of the same shapes only addresses change.
-  Problem prepare(std::span<const CallBuffer> buffers, bool perStage);
-  size_t which = 0, other = 0;
+  CallProblem prepare(std::span<const CallBuffer> buffers, bool perStage);
 
   std::span<const Launch> launches() const { return grids; }
   /// The parameter of one of these launches.
@@ -113,7 +126,6 @@ private:
   bool findDims(std::span<const CallBuffer> buffers);
   bool layOut(bool perStage);
   bool planStage(const CallManifest::Stage &stage, abi::StageWork &work) const;
-  Problem checkMemory(std::span<const CallBuffer> buffers);
   abi::CallHeader &header() { return *reinterpret_cast<abi::CallHeader *>(params.data()); }
   abi::StageWork *work() { return reinterpret_cast<abi::StageWork *>(&header() + 1); }
 
@@ -121,6 +133,7 @@ private:
   const int64_t mostCtas;
   std::vector<int64_t> dims, sizes, lastSizes; ///< sizes of all buffers, one after the other
   std::vector<int64_t> bytes;
+  std::vector<CallMemory> memory;
   std::vector<size_t> places; ///< of the buffers in `params`
   std::vector<uint64_t> params;
   std::vector<Launch> grids;

@@ -325,6 +325,37 @@ MEGALITH_EXPORT megalith_code megalith_run(const megalith_kernel *kernel, const 
 MEGALITH_EXPORT void megalith_results_free(const megalith_results *results);
 
 /*===----------------------------------------------------------------------===*
+ * Calls of pipelines of buffers
+ *===----------------------------------------------------------------------===*/
+
+typedef enum megalith_element {
+  MEGALITH_I32 = 0,
+  MEGALITH_I64 = 1,
+  MEGALITH_F32 = 2,
+  MEGALITH_BOOL = 3, /**< a byte */
+  MEGALITH_F16 = 4,
+  MEGALITH_BF16 = 5
+} megalith_element;
+
+/** A buffer that a call brings: row-major, without gaps. */
+typedef struct megalith_buffer {
+  const char *name;
+  void *data;           /**< of the GPU that the kernel was loaded on; of the host for the other executors */
+  int element;          /**< a megalith_element */
+  const int64_t *shape; /**< `dimensions` sizes */
+  size_t dimensions;
+} megalith_buffer;
+
+/** Calls a pipeline of buffers with all its buffers, also those that its stages write. On a GPU it is one launch on
+ *  `stream` (a CUstream or cudaStream_t; NULL: the default one): nothing is allocated or waited for, and a call may be
+ *  captured into a graph. `per_stage` 1: a launch for each stage. The other executors have ended when it returns. One
+ *  thread at a time. */
+MEGALITH_EXPORT megalith_code megalith_call(const megalith_kernel *kernel, const megalith_buffer *buffers,
+                                            size_t num_buffers, void *stream, int per_stage, megalith_errors **errors);
+/** Waits for what the stream has been given, and fails with the first fault of all calls since it was last asked. */
+MEGALITH_EXPORT megalith_code megalith_check(const megalith_kernel *kernel, void *stream, megalith_errors **errors);
+
+/*===----------------------------------------------------------------------===*
  * Live session: requests while the kernel runs
  *===----------------------------------------------------------------------===*/
 

@@ -120,8 +120,8 @@ static bool callOnce(Kernel::State &state, const HostCall &call, Memory &memory,
   }
   const auto arguments = call.arguments(memory);
   runtime::CallImage &image = state.cudaCalls ? state.cudaCalls->image() : state.cpuCalls->image();
-  if (const auto problem = image.prepare(arguments, how.perStage); problem != runtime::CallImage::None) {
-    reportCallProblem(image, problem, call.module, nullptr, 0, diags);
+  if (const auto problem = image.prepare(arguments, how.perStage)) {
+    reportCallProblem(problem, call.module, nullptr, 0, diags);
     return false;
   }
   std::optional<runtime::CallFault> fault;
@@ -236,8 +236,8 @@ private:
                tools::Exploration &out) {
     Memory memory = call.memory;
     const auto arguments = call.arguments(memory);
-    if (const auto problem = state.cpuCalls->image().prepare(arguments, perStage); problem != runtime::CallImage::None)
-      return reportCallProblem(state.cpuCalls->image(), problem, call.module, nullptr, 0, diags);
+    if (const auto problem = state.cpuCalls->image().prepare(arguments, perStage))
+      return reportCallProblem(problem, call.module, nullptr, 0, diags);
     cpu::LaunchOptions launch;
     launch.check = true;
     launch.schedule = schedule;

@@ -521,6 +521,34 @@ megalith_code megalith_run(const megalith_kernel *kernel, const megalith_request
   });
 }
 
+megalith_code megalith_call(const megalith_kernel *kernel, const megalith_buffer *buffers, size_t num_buffers,
+                            void *stream, int per_stage, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    constexpr ElementType types[] = {ElementType::I32,  ElementType::I64, ElementType::F32,
+                                     ElementType::Bool, ElementType::F16, ElementType::BF16};
+    if (!kernel || (num_buffers > 0 && !buffers))
+      return MEGALITH_BAD_ARGUMENT;
+    std::vector<CallBuffer> given;
+    for (size_t i = 0; i < num_buffers; ++i) {
+      const megalith_buffer &buffer = buffers[i];
+      if (!buffer.name || !buffer.shape || buffer.element < MEGALITH_I32 || buffer.element > MEGALITH_BF16)
+        return MEGALITH_BAD_ARGUMENT;
+      given.push_back({buffer.name, buffer.data, types[buffer.element], buffer.shape, buffer.dimensions});
+    }
+    auto called = kernel->kernel.call(given.data(), given.size(), {.stream = stream, .perStage = per_stage != 0});
+    return called ? MEGALITH_OK : failed(called.errors(), errors);
+  });
+}
+
+megalith_code megalith_check(const megalith_kernel *kernel, void *stream, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    if (!kernel)
+      return MEGALITH_BAD_ARGUMENT;
+    auto checked = kernel->kernel.check(stream);
+    return checked ? MEGALITH_OK : failed(checked.errors(), errors);
+  });
+}
+
 void megalith_results_free(const megalith_results *results) { delete static_cast<const HeldResults *>(results); }
 
 static megalith_code statusOf(const Status &status, megalith_errors **errors) {

@@ -4,6 +4,7 @@
 #include "megalith/Reference/Buffers.h"
 #include "runtime/Faults.h"
 #include "llvm/ADT/STLExtras.h"
+#include <numeric>
 
 namespace megalith::api {
 
@@ -87,23 +88,23 @@ void reportCallFault(const runtime::CallFault &fault, const ir::Module &module, 
                   {fault.numbers[0], fault.numbers[1], fault.numbers[2]}, loc, diags);
 }
 
-void reportCallProblem(const runtime::CallImage &image, runtime::CallImage::Problem problem, const ir::Module &module,
-                       const CallBuffer *buffers, size_t count, Diagnostics &diags) {
-  if (problem == runtime::CallImage::Shapes) {
+void reportCallProblem(const runtime::CallProblem &problem, const ir::Module &module, const CallBuffer *buffers,
+                       size_t count, Diagnostics &diags) {
+  using Problem = runtime::CallProblem;
+  if (problem.kind == Problem::Shapes) {
     if (shapesOfCall(module, buffers, count, true, diags))
       refuse(module, module.root.loc, "its shapes cannot be", diags); // what is found above is all that can be wrong
     return;
   }
   const auto all = module.all(ir::Op::Buffer);
-  const ir::Operation &buffer = *all[image.which];
-  using Image = runtime::CallImage;
+  const ir::Operation &buffer = *all[problem.which];
   refuse(module, buffer.loc,
-         problem == Image::Missing ? fmt::format("buffer `{}` has elements and no address", buffer.name)
-         : problem == Image::Alignment
+         problem.kind == Problem::Missing ? fmt::format("buffer `{}` has elements and no address", buffer.name)
+         : problem.kind == Problem::Alignment
              ? fmt::format("the address of buffer `{}` is no multiple of {}, the bytes of an element", buffer.name,
                            ir::bytesOf(buffer.get<ir::attr::dtype>()))
              : fmt::format("buffer `{}`, which a stage writes, overlaps `{}` in memory", buffer.name,
-                           all[image.other]->name),
+                           all[problem.other]->name),
          diags);
 }
 
@@ -133,8 +134,20 @@ static Messages callOnReference(const Kernel::State &state, const CallBuffer *bu
   if (!call)
     return diags.messages();
   std::map<std::string, void *> memory;
-  for (size_t i = 0; i < count; ++i)
-    memory[std::string(buffers[i].name)] = buffers[i].data;
+  std::vector<runtime::CallMemory> ranges;
+  for (const ir::Operation *buffer : module.all(ir::Op::Buffer)) {
+    const CallBuffer *given = std::find_if(buffers, buffers + count,
+                                           [&](const CallBuffer &candidate) { return candidate.name == buffer->name; });
+    memory[buffer->name] = given->data;
+    const int64_t element = ir::bytesOf(buffer->get<ir::attr::dtype>());
+    const std::vector<int64_t> &shape = call->shapes.at(buffer->name);
+    ranges.push_back({given->data, std::accumulate(shape.begin(), shape.end(), element, std::multiplies()), element,
+                      buffer->get<ir::attr::written>()});
+  }
+  if (const runtime::CallProblem problem = runtime::checkMemory(ranges)) {
+    reportCallProblem(problem, module, buffers, count, diags);
+    return diags.messages();
+  }
   if (const auto fault = reference::runBuffers(module, *call, memory))
     reportCallFault(fault->code, fault->numbers, fault->loc, diags);
   return diags.messages();
@@ -144,9 +157,8 @@ static Messages callOnReference(const Kernel::State &state, const CallBuffer *bu
 static bool callAtOnce(Kernel::State &state, const CallBuffer *buffers, size_t count, const CallOptions &options) {
   static thread_local std::vector<runtime::CallBuffer> ordered;
   runtime::CallEngine &engine = *state.cudaCalls;
-  return inOrder(engine.manifest(), buffers, count, ordered) &&
-         engine.image().prepare(ordered, options.perStage) == runtime::CallImage::None && !state.gpu->makeCurrent() &&
-         !engine.launch(static_cast<runtime::CUstream>(options.stream));
+  return inOrder(engine.manifest(), buffers, count, ordered) && !engine.image().prepare(ordered, options.perStage) &&
+         !state.gpu->makeCurrent() && !engine.launch(static_cast<runtime::CUstream>(options.stream));
 }
 
 static Messages callOnKernel(Kernel::State &state, const CallBuffer *buffers, size_t count, const CallOptions &options,
@@ -156,9 +168,9 @@ static Messages callOnKernel(Kernel::State &state, const CallBuffer *buffers, si
   const runtime::CallManifest &manifest = state.cudaCalls ? state.cudaCalls->manifest() : state.cpuCalls->manifest();
   static thread_local std::vector<runtime::CallBuffer> ordered;
   const auto problem = inOrder(manifest, buffers, count, ordered) ? image.prepare(ordered, options.perStage)
-                                                                  : runtime::CallImage::Shapes;
-  if (problem != runtime::CallImage::None) {
-    reportCallProblem(image, problem, module, buffers, count, diags);
+                                                                  : runtime::CallProblem{runtime::CallProblem::Shapes};
+  if (problem) {
+    reportCallProblem(problem, module, buffers, count, diags);
     return diags.messages();
   }
   if (state.cudaCalls) {

@@ -18,9 +18,9 @@ std::optional<ir::CallShapes> shapesOfCall(const ir::Module &module, const CallB
 void reportCallFault(int code, const FaultNumbers &numbers, SourceLoc loc, Diagnostics &diags);
 void reportCallFault(const runtime::CallFault &fault, const ir::Module &module, Diagnostics &diags);
 
-/// What CallImage found; `call-buffers`.
-void reportCallProblem(const runtime::CallImage &image, runtime::CallImage::Problem problem, const ir::Module &module,
-                       const CallBuffer *buffers, size_t count, Diagnostics &diags);
+/// Why buffers cannot be those of a call; `call-buffers`.
+void reportCallProblem(const runtime::CallProblem &problem, const ir::Module &module, const CallBuffer *buffers,
+                       size_t count, Diagnostics &diags);
 
 /// The buffers of a call in the order of the manifest; false where one is missing or of another type.
 bool inOrder(const runtime::CallManifest &manifest, const CallBuffer *buffers, size_t count,

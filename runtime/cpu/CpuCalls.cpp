@@ -77,7 +77,7 @@ Outcome<CallOutcome> CpuCalls::run(std::span<const CallBuffer> buffers, bool per
                          : place("counters", sizeof(last), Initial::Zero, nullptr);
     executor.reset(counters, Initial::Image, &last);
     char *status = place("status of the call", sizeof(abi::CallStatus), Initial::Zero, nullptr);
-    if (calls->prepare(inside, perStage) != runtime::CallImage::None)
+    if (calls->prepare(inside, perStage))
       return RuntimeError{"cpu-kernel", "the call's buffers are not those that it was prepared for"};
     ++serial;
     bind(executor.host());

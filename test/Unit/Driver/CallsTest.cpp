@@ -39,7 +39,8 @@ public:
       memory.emplace_back(bytes);
     }
     std::mt19937 random(5);
-    auto *draft = reinterpret_cast<int64_t *>(memory[0].data()), *target = reinterpret_cast<int64_t *>(memory[1].data());
+    auto *draft = reinterpret_cast<int64_t *>(memory[0].data()),
+         *target = reinterpret_cast<int64_t *>(memory[1].data());
     for (int64_t i = 0; i < b; ++i) {
       const auto right = static_cast<int64_t>(random() % static_cast<uint64_t>(g + 1));
       for (int64_t j = 0; j <= g; ++j)
@@ -95,7 +96,7 @@ private:
     std::vector<runtime::CallBuffer> buffers;
     for (size_t i = 0; i < names.size(); ++i)
       buffers.push_back({own[i].data(), shapes.shapes.at(names[i]).data()});
-    if (calls.image().prepare(buffers, false) != runtime::CallImage::None)
+    if (calls.image().prepare(buffers, false))
       return "refused";
     cpu::LaunchOptions how;
     how.check = true;
@@ -113,7 +114,7 @@ private:
 
 TEST(Calls, AreSound) {
   EXPECT_EQ(Calls("verify_pack", 13, 40, 5).explore(100), "");
-  EXPECT_EQ(Calls("verify_pack", 70, 3, 2100).explore(20), ""); // rows of more than one part
+  EXPECT_EQ(Calls("verify_pack", 70, 3, 2100).explore(20), "");   // rows of more than one part
   EXPECT_EQ(Calls("verify_two_step", 70, 30, 3).explore(20), ""); // a scan by the CTA that ends a stage
 }
 
