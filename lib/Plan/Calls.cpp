@@ -177,13 +177,17 @@ std::optional<CallPlan> makeCallPlan(const ir::Module &module, const DeviceProfi
   return diags.hasErrors() ? std::nullopt : std::optional(std::move(plan));
 }
 
-static std::string costText(const CallPlan &plan, const ItemCosts &costs, const std::string &items,
-                            const std::string &span) {
+static std::string costText(const CallPlan &plan, const ItemCosts &costs, const std::string &allItems,
+                            const std::string &wholeSpan) {
+  const auto word = [](const std::string &text) {
+    return text.find(' ') == std::string::npos ? text : "(" + text + ")";
+  };
+  const std::string items = word(allItems), span = word(wholeSpan);
   const std::string steps = span.empty() ? ""
                             : costs.stepNumbers == 1
-                                ? fmt::format(" + {} * ({})", costs.step, span)
-                                : fmt::format(" + {} * ceil(({}) / {})", costs.step, span, costs.stepNumbers);
-  return fmt::format("ceil(({}) / {}) * ({}{}) ns", items, costs.itemsOfSm * plan.profile.smCount, costs.first, steps);
+                                ? fmt::format(" + {} * {}", costs.step, span)
+                                : fmt::format(" + {} * ceil({} / {})", costs.step, span, costs.stepNumbers);
+  return fmt::format("ceil({} / {}) * ({}{}) ns", items, costs.itemsOfSm * plan.profile.smCount, costs.first, steps);
 }
 
 std::string print(const ir::Module &module, const CallPlan &plan) {

@@ -95,15 +95,17 @@ TEST_P(Call, RefusesWhatItCannotHave) {
 TEST_P(Call, TellsAFault) {
   x[3] = int64_t(1) << 40;
   const Status status = call(buffers);
-  EXPECT_EQ(refusal(status), "the call ended in a fault, VALUE_RANGE: a stage read an element of a buffer of i64 that is "
-                             "no i32: its index in the whole buffer is 3");
+  EXPECT_EQ(refusal(status),
+            "the call ended in a fault, VALUE_RANGE: a stage read an element of a buffer of i64 that is "
+            "no i32: its index in the whole buffer is 3");
   EXPECT_EQ(status.errors().begin()->line, 11u);
 }
 
 TEST_P(Call, HasNoRequests) {
   auto results = kernel->run({});
   ASSERT_FALSE(results);
-  EXPECT_NE(results.errors().begin()->message.find("a pipeline of buffers has no requests, it is called"), std::string::npos);
+  EXPECT_NE(results.errors().begin()->message.find("a pipeline of buffers has no requests, it is called"),
+            std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Call, testing::Values(Device::Reference, Device::Cpu));
@@ -122,9 +124,8 @@ TEST(CallOfC, WritesBuffers) {
   int64_t x[] = {1, 2, 3, 4}, shape[] = {2, 2};
   int32_t sum[2];
   float half[2];
-  megalith_buffer buffers[] = {{"x", x, MEGALITH_I64, shape, 2},
-                               {"sums", sum, MEGALITH_I32, shape, 1},
-                               {"half", half, MEGALITH_F32, shape, 1}};
+  megalith_buffer buffers[] = {
+      {"x", x, MEGALITH_I64, shape, 2}, {"sums", sum, MEGALITH_I32, shape, 1}, {"half", half, MEGALITH_F32, shape, 1}};
   ASSERT_EQ(megalith_call(kernel, buffers, 3, nullptr, 0, &errors), MEGALITH_OK);
   EXPECT_EQ(sum[1], 7);
   EXPECT_EQ(half[1], 3.5f);
