@@ -16,6 +16,7 @@ import common
 import megalith
 import plot
 import pytorch_server
+import verify_study
 import weights
 from common import BENCH, ROOT, Result
 
@@ -439,6 +440,21 @@ class Peers(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn("| megalith |  |  |  | failed: exit status 1", out)
             self.assertIn("error: no such thing", err)
+
+    def test_lengths_of_a_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "lengths"
+            for text, lengths, gamma in (("3 0 1\n8", [3, 0, 1, 8], None), ("[1, 2]", [1, 2], None),
+                                         ('{"accepted": [4, 2], "gamma": 8}\n{"accepted": 0}\n', [4, 2, 0], 8)):
+                path.write_text(text)
+                self.assertEqual(verify_study.load_lengths(str(path)), (lengths, gamma), text)
+            for text, error in (("1.5", "`1.5` is no length"), ("[true]", "`True` is no length"),
+                                ("", "there are no lengths in it")):
+                path.write_text(text)
+                errors = io.StringIO()
+                with self.assertRaises(SystemExit), contextlib.redirect_stderr(errors):
+                    verify_study.load_lengths(str(path))
+                self.assertIn(error, errors.getvalue())
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ TEST_F(Image, TakesWhatCostsLess) {
   ASSERT_FALSE(held->prepare(buffers, false));
   EXPECT_EQ(work(0).taken, int(megalith::abi::Taken::Lane)); // many items of one number
   EXPECT_EQ(work(1).taken, int(megalith::abi::Taken::Once)); // too many for each CTA
-  EXPECT_EQ(work(1).tickets, 0);                   // the last CTA of the first stage goes on
+  EXPECT_EQ(work(1).tickets, 0);                             // the last CTA of the first stage goes on
   EXPECT_EQ(work(2).need, work(0).tickets + 1);
 }
 
@@ -129,7 +129,8 @@ TEST(CallManifest, IsOfThisVersion) {
   other.replace(other.find("\"abi\": 1"), 8, "\"abi\": 9");
   const auto parsed = CallManifest::parse(other);
   ASSERT_FALSE(parsed);
-  EXPECT_EQ(parsed.error.message, "the manifest has version 9 of calls, this runtime has 1; compile the pipeline again");
+  EXPECT_EQ(parsed.error.message,
+            "the manifest has version 9 of calls, this runtime has 1; compile the pipeline again");
   EXPECT_FALSE(CallManifest::parse("{}"));
 }
 
