@@ -65,27 +65,43 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
   const bool ofPrompt =
       Pool::model == 0 && !Call::draft && t.template kvLen<Pool>() < promptLinesOf(t.p, t.r, t.number);
   int badRow = Config::rowsPerPass, badCode = 0;
+  // Calls that may have many rows load several words of a lane before they look at the first one.
+  constexpr int atOnce = Call::chunk > 0 || readsLastRow<Call>() ? 8 : 1;
 #pragma unroll 1
-  for (int base = 0; base < count; base += 32) {
-    const int i = base + laneId();
-    int position = len + i, code = 0;
-    if (i < count) {
+  for (int base = 0; base < count; base += 32 * atOnce) {
+    int tokens[atOnce], expected[atOnce];
+#pragma unroll
+    for (int j = 0; j < atOnce; ++j) {
+      const int i = base + 32 * j + laneId();
+      tokens[j] = expected[j] = -1;
+      if (i >= count)
+        continue;
+      int position = len + i;
       if constexpr (PoolState<Pool>::trees)
         position = pool.rowWord(slot, pool.Position, position);
-      const int token = fed[i] = view[i];
-      if (before + i < atHand)
-        pool.callStart[slot][before + i] = token;
-      if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
-        code = kTokenRange;
-      else if (position < t.r.numTokens && known[position] != token)
-        code = kFeedMismatch;
-      else if (!pool.maySeal(slot, len + i))
-        code = kSealedPage;
+      tokens[j] = view[i];
+      expected[j] = position < t.r.numTokens ? known[position] : tokens[j];
     }
-    const u32 bad = __ballot_sync(~0u, code != 0);
-    if (bad && !badCode) {
-      badRow = base + __ffs(bad) - 1;
-      badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
+#pragma unroll
+    for (int j = 0; j < atOnce; ++j) {
+      const int first = base + 32 * j, i = first + laneId(), token = tokens[j];
+      int code = 0;
+      if (i < count) {
+        fed[i] = token;
+        if (before + i < atHand)
+          pool.callStart[slot][before + i] = token;
+        if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
+          code = kTokenRange;
+        else if (expected[j] != token)
+          code = kFeedMismatch;
+        else if (!pool.maySeal(slot, len + i))
+          code = kSealedPage;
+      }
+      const u32 bad = __ballot_sync(~0u, code != 0);
+      if (bad && !badCode) {
+        badRow = first + __ffs(bad) - 1;
+        badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
+      }
     }
   }
   if constexpr (Control::queries) {
