@@ -38,6 +38,22 @@ MEGALITH_CONVERT unsigned f32OfF16(unsigned short bits) {
   return sign | scale << 23 | (mantissa & 0x3ffu) << 13;
 }
 
+/// The bits of an e4m3 as those of a bf16; exact. It has no infinity; 7f and ff are NaN.
+MEGALITH_CONVERT unsigned short bf16OfE4m3(unsigned char bits) {
+  const unsigned sign = (bits & 0x80u) << 8, exponent = bits >> 3 & 15u;
+  unsigned mantissa = bits & 7u;
+  if (exponent == 15 && mantissa == 7)
+    return 0x7fff;
+  if (exponent)
+    return static_cast<unsigned short>(sign | (exponent + 120) << 7 | mantissa << 4);
+  if (!mantissa)
+    return static_cast<unsigned short>(sign);
+  unsigned scale = 121; // subnormal: mantissa * 2^-9
+  for (; !(mantissa & 8u); mantissa <<= 1)
+    --scale;
+  return static_cast<unsigned short>(sign | scale << 7 | (mantissa & 7u) << 4);
+}
+
 MEGALITH_CONVERT unsigned short bf16OfF16(unsigned short bits) { return bf16OfF32(f32OfF16(bits)); }
 
 } // namespace megalith::convert

@@ -14,11 +14,11 @@ class CheckpointWeights : public reference::WeightSource {
 public:
   explicit CheckpointWeights(const driver::Compilation &compiled) {
     for (const driver::LoadedModel &model : compiled.models)
-      files[model.name] = &*model.weights;
+      models[model.name] = &model;
   }
 
   const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
-    const TensorView *tensor = files.at(model)->find(name);
+    const TensorView *tensor = models.at(model)->weights->find(name);
     if (!tensor || !isWeightType(tensor->dtype))
       return nullptr;
     shape = tensor->shape;
@@ -33,9 +33,37 @@ public:
     return copy.data();
   }
 
+  const reference::CodedMatrix *findCodes(const std::string &model, const std::string &name) override {
+    const driver::LoadedModel &of = *models.at(model);
+    const auto [place, isNew] = codes.try_emplace({model, name});
+    if (!isNew)
+      return &place->second;
+    for (const CheckedWeight &weight : of.checked.weights)
+      for (int64_t layer = 0; !weight.part && weight.scheme.quantised() && layer < (weight.perLayer ? of.checked.layers : 1);
+           ++layer)
+        if (weight.tensorName(layer) == name) {
+          std::string error; // there is none: checkWeights has found it
+          const auto found = of.checked.quantisation->find(*of.weights, weight.moduleName(layer), weight.stored[0],
+                                                           weight.stored[1], error);
+          place->second = codedMatrix(found.value());
+          return &place->second;
+        }
+    codes.erase(place);
+    return nullptr;
+  }
+
 private:
-  std::map<std::string, const SafetensorsFile *> files;
+  static reference::CodedMatrix codedMatrix(const QuantisedTensor &of) {
+    reference::CodedMatrix out{of.scheme, of.rows, of.columns, {}, of.readScales(), of.readZeroPoints(), of.readOrder()};
+    out.codes.resize(of.rows * of.columns);
+    for (int64_t row = 0; row < of.rows; ++row)
+      of.readCodes(row, out.codes.data() + row * of.columns);
+    return out;
+  }
+
+  std::map<std::string, const driver::LoadedModel *> models;
   std::map<const TensorView *, std::vector<uint16_t>> copies;
+  std::map<std::pair<std::string, std::string>, reference::CodedMatrix> codes;
 };
 
 } // namespace

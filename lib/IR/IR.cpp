@@ -188,6 +188,11 @@ WeightView viewOf(const Operation &weight) {
   return {view[0], view[1], view[2], view[3], view[4]};
 }
 
+WeightScheme schemeOf(const Operation &weight) {
+  return {weight.get<attr::format>(), weight.get<attr::scale_rows>(), weight.get<attr::scale_columns>(),
+          weight.get<attr::zeros>(), weight.get<attr::ordered>()};
+}
+
 const Operation &storageOf(const Operation &model, llvm::StringRef name) {
   const auto named = [&](llvm::StringRef which) -> const Operation & {
     return *llvm::find_if(model.region().ops,

@@ -90,6 +90,7 @@ private:
   const Operation *weight(const Operation &op);
   const Operation *weightNamed(llvm::StringRef name) const;
   bool checkView(const Operation &op);
+  bool checkScheme(const Operation &op);
 
   // Helpers
   bool fail(const Operation &op, std::string text);

@@ -91,6 +91,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
       return fail(op, "`shape` must be one or two positive sizes");
     if (llvm::any_of(shape, [](int64_t d) { return d > INT32_MAX; }))
       return fail(op, "a size of `shape` is 2147483647 at most");
+    if (!checkScheme(op))
+      return false;
     if (!op.has<attr::alias>())
       return (op.has<attr::from>() || fail(op, "the attribute `from` of `weight` is missing")) && checkView(op);
     if (op.has<attr::stored>() || op.has<attr::view>())
@@ -104,6 +106,27 @@ bool Verifier::checkDeclaration(const Operation &op) {
   default:
     return true;
   }
+}
+
+/// Codes are of a matrix that lies as it is multiplied, and that products alone read.
+bool Verifier::checkScheme(const Operation &op) {
+  const WeightScheme scheme = schemeOf(op);
+  if (!scheme.quantised())
+    return scheme == WeightScheme() || fail(op, "`scale_rows`, `scale_columns`, `zeros` and `ordered` are of codes");
+  if (op.has<attr::alias>() || op.get<attr::shape>().size() != 2 || storedShape(op).size() != 2 ||
+      viewOf(op).columnStride != 1 || op.get<attr::shape>()[1] != storedShape(op)[1])
+    return fail(op, "codes are of a matrix whose rows lie together");
+  const int64_t columns = storedShape(op)[1];
+  const WeightView view = viewOf(op);
+  if (view.offset % columns || view.rowStride % columns || view.blockStride % columns)
+    return fail(op, "a view of codes has whole rows of the tensor");
+  if (scheme.zeros && scheme.format == WeightFormat::E4m3)
+    return fail(op, "`e4m3` has no zero points");
+  if (scheme.scaleColumns % 32 != 0)
+    return fail(op, "`scale_columns` is a multiple of 32");
+  if (scheme.ordered && (!scheme.scaleColumns || scheme.scaleRows != 1))
+    return fail(op, "`ordered` is of groups of columns, with `scale_rows` 1");
+  return true;
 }
 
 /// Only requests without slot wait in an order, and so many are looked at in a tick.

@@ -307,6 +307,17 @@ static void lowerWeight(const CheckedModel &model, const CheckedWeight &w, Build
   }
   if (w.perLayer)
     weight.set<attr::layers>(model.layers);
+  if (const WeightScheme &scheme = w.scheme; scheme.quantised()) {
+    weight.set<attr::format>(scheme.format);
+    if (scheme.scaleRows)
+      weight.set<attr::scale_rows>(scheme.scaleRows);
+    if (scheme.scaleColumns)
+      weight.set<attr::scale_columns>(scheme.scaleColumns);
+    if (scheme.zeros)
+      weight.set<attr::zeros>(true);
+    if (scheme.ordered)
+      weight.set<attr::ordered>(true);
+  }
 }
 
 void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module) {

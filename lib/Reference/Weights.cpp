@@ -1,7 +1,10 @@
 #include "Weights.h"
+#include "device/Convert.h"
+#include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <system_error>
@@ -25,8 +28,16 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
       const std::string from = layerTensor(op.get<ir::attr::from>(), layer);
       Tensor tensor;
       std::vector<int64_t> found;
-      tensor.data = source.find(model.name, from, found);
-      if (!tensor.data)
+      if (const WeightScheme scheme = ir::schemeOf(op); scheme.quantised()) {
+        tensor.codes = source.findCodes(model.name, from);
+        if (tensor.codes && tensor.codes->scheme != scheme)
+          throw NotExecutable(fmt::format("the codes of `{}` are of another scheme than the model expects", from));
+        if (tensor.codes)
+          found = {tensor.codes->rows, tensor.codes->columns};
+      } else {
+        tensor.data = source.find(model.name, from, found);
+      }
+      if (!tensor.data && !tensor.codes)
         throw NotExecutable(fmt::format("the checkpoint has no tensor `{}`", from));
       if (found != expected)
         throw NotExecutable(fmt::format("tensor `{}` has the shape {}, the model expects {}", from, found, expected));
@@ -60,6 +71,34 @@ const uint16_t *Weights::vector(const std::string &name, int64_t layer, int64_t 
   return tensor.vector.data();
 }
 
+/// A code less its zero point as bf16.
+static uint16_t valueOf(WeightFormat format, uint8_t code, uint8_t zero) {
+  return format == WeightFormat::E4m3 ? convert::bf16OfE4m3(code)
+                                      : floatToBf16(static_cast<float>(static_cast<int>(code) - zero));
+}
+
+static void packCodes(const CodedMatrix &of, const WeightView &view, PackedWeight &p) {
+  const WeightScheme &scheme = of.scheme;
+  const int64_t scaleRows = scheme.scaleRows ? scheme.scaleRows : of.rows,
+                scaleColumns = scheme.scaleColumns ? scheme.scaleColumns : of.columns,
+                blocks = (of.columns + scaleColumns - 1) / scaleColumns;
+  p.piece = scheme.scaleColumns;
+  p.order = of.order;
+  const int64_t panels = (p.n + PackedWeight::panel - 1) / PackedWeight::panel;
+  p.scales.resize(blocks * panels * PackedWeight::panel);
+  for (int64_t n = 0; n < p.n; ++n) {
+    uint16_t *out = p.data.data() + n / PackedWeight::panel * p.k * PackedWeight::panel + n % PackedWeight::panel;
+    const int64_t row = view.at(n, 0) / of.columns;
+    const size_t scalesOfRow = row / scaleRows * blocks;
+    for (int64_t k = 0; k < p.k; ++k)
+      out[k * PackedWeight::panel] =
+          valueOf(scheme.format, of.codes[row * of.columns + (of.order.empty() ? k : of.order[k])],
+                  of.zeros[scalesOfRow + k / scaleColumns]);
+    for (int64_t block = 0; block < blocks; ++block)
+      p.scales[block * panels * PackedWeight::panel + n] = of.scales[scalesOfRow + block];
+  }
+}
+
 const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
   Tensor &tensor = find(name, layer);
   PackedWeight &p = tensor.packed;
@@ -69,6 +108,10 @@ const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
   p.k = tensor.shape.at(1);
   int64_t panels = (p.n + PackedWeight::panel - 1) / PackedWeight::panel;
   p.data.resize(panels * p.k * PackedWeight::panel);
+  if (tensor.codes) {
+    packCodes(*tensor.codes, tensor.view, p);
+    return p;
+  }
   for (int64_t n = 0; n < p.n; ++n) {
     uint16_t *out = p.data.data() + n / PackedWeight::panel * p.k * PackedWeight::panel + n % PackedWeight::panel;
     const uint16_t *line = tensor.data + tensor.view.at(n, 0);
@@ -119,14 +162,73 @@ WIDER_VECTORS UNCHECKED static void multiplyPanel(const uint16_t *w, int64_t k, 
   }
 }
 
+/// The same of codes whose scales are of pieces: `scales` are of this panel's first piece, `next` of the one after it.
+WIDER_VECTORS UNCHECKED static void multiplyPieces(const uint16_t *w, int64_t k, int64_t piece, const float *scales,
+                                                   int64_t next, const float *a, int64_t rows, int64_t columns,
+                                                   float *out, int64_t stride) {
+  constexpr int64_t panel = PackedWeight::panel;
+  int64_t part = (k + 255) / 256 * 32;
+  for (int64_t r = 0; r < rows; ++r) {
+    float total[panel] = {};
+    for (int64_t first = 0; first < k; first += part) {
+      float eighth[panel] = {};
+      int64_t last = first + part < k ? first + part : k;
+      for (int64_t begin = first; begin < last;) {
+        float sum[panel] = {};
+        int64_t end = (begin / piece + 1) * piece;
+        end = end < last ? end : last;
+        for (int64_t i = begin; i < end; ++i) {
+          float x = a[r * k + i];
+          const uint16_t *line = w + i * panel;
+          for (int64_t c = 0; c < panel; ++c)
+            sum[c] += x * __builtin_bit_cast(float, static_cast<uint32_t>(line[c]) << 16);
+        }
+        const float *scale = scales + begin / piece * next;
+        for (int64_t c = 0; c < panel; ++c)
+          eighth[c] = begin == first ? scale[c] * sum[c] : std::fmaf(scale[c], sum[c], eighth[c]);
+        begin = end;
+      }
+      for (int64_t c = 0; c < panel; ++c)
+        total[c] += eighth[c];
+    }
+    for (int64_t c = 0; c < columns; ++c)
+      out[r * stride + c] = total[c];
+  }
+}
+
+/// The columns of the operand in the order of the weight's groups.
+static std::vector<float> gathered(const float *a, int64_t rows, const std::vector<int32_t> &order) {
+  const auto k = static_cast<int64_t>(order.size());
+  std::vector<float> out(rows * k);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < k; ++i)
+      out[r * k + i] = a[r * k + order[i]];
+  return out;
+}
+
 void reference::multiplySplit8(const PackedWeight &w, const float *a, int64_t rows, float *out) {
   constexpr int64_t panel = PackedWeight::panel;
   int64_t panels = (w.n + panel - 1) / panel;
   assert(int64_t(w.data.size()) == panels * w.k * panel);
+  std::vector<float> inOrder;
+  if (!w.order.empty()) {
+    inOrder = gathered(a, rows, w.order);
+    a = inOrder.data();
+  }
   auto work = [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p)
-      multiplyPanel(w.data.data() + p * w.k * panel, w.k, a, rows, std::min(panel, w.n - p * panel), out + p * panel,
-                    w.n);
+    for (int64_t p = begin; p < end; ++p) {
+      const uint16_t *const data = w.data.data() + p * w.k * panel;
+      const int64_t columns = std::min(panel, w.n - p * panel);
+      float *const to = out + p * panel;
+      if (w.piece) {
+        multiplyPieces(data, w.k, w.piece, w.scales.data() + p * panel, panels * panel, a, rows, columns, to, w.n);
+        continue;
+      }
+      multiplyPanel(data, w.k, a, rows, columns, to, w.n);
+      for (int64_t r = 0; r < rows && !w.scales.empty(); ++r)
+        for (int64_t c = 0; c < columns; ++c)
+          to[r * w.n + c] *= w.scales[p * panel + c];
+    }
   };
   // Starting a thread costs as much as a small product.
   constexpr int64_t worthThreads = 2 << 20;

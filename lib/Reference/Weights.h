@@ -13,9 +13,16 @@ struct PackedWeight {
   static constexpr int64_t panel = 32;
   int64_t n = 0, k = 0;
   std::vector<uint16_t> data; ///< lines beyond n are zero
+
+  // Of codes: `data` has code less zero point, exact.
+  int64_t piece = 0;          ///< a chain ends at each multiple of so many columns; 0: at the ends of eighths alone
+  std::vector<float> scales;  ///< of a line: one, or one for each piece of its columns, [piece][line]
+  std::vector<int32_t> order; ///< of the operand's columns; empty: as they are
 };
 
-/// out[r, n] = sum over k of a[r, k] * w[n, k] by the tree `split8`.
+/// out[r, n] = sum over k of a[r, k] * w[n, k] by the tree `split8`. Of codes: their sum times the line's scale; or, in
+/// pieces, an eighth is s0 * c0, then fma(s, c, what there is) of the others in ascending order, where c is the chain
+/// of a piece from zero, and s its scale.
 void multiplySplit8(const PackedWeight &w, const float *a, int64_t rows, float *out);
 
 /// The weights of one model.
@@ -33,7 +40,8 @@ public:
 
 private:
   struct Tensor {
-    const uint16_t *data = nullptr; ///< the whole tensor
+    const uint16_t *data = nullptr;     ///< the whole tensor
+    const CodedMatrix *codes = nullptr; ///< in place of it
     std::vector<int64_t> shape;     ///< of the weight, which stands in the tensor at `view`
     WeightView view;
     std::vector<uint16_t> vector; ///< a copy of a vector that does not lie together

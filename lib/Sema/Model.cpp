@@ -271,7 +271,13 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   const ConfigUses uses = usesOfConfig(file);
   ConfigPlaces places(diags);
   readConfig(file.config, config, uses, places, model, diags, report);
-  const auto understood = [&] { checkUnderstood(file, config, uses, places, model, acceptance, diags, report); };
+  std::vector<Quantisation::Problem> problems;
+  if (!acceptance.has("quantization_config")) // else the tensors are what they are called
+    if (auto quantisation = Quantisation::read(config, problems))
+      model.quantisation = std::make_shared<const Quantisation>(std::move(*quantisation));
+  const auto understood = [&] {
+    checkUnderstood(file, config, uses, places, problems, model, acceptance, diags, report);
+  };
   if (diags.errors() != errorsBefore) {
     // Every later message would follow from a missing number.
     understood();
@@ -284,8 +290,10 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   // A graph with mistakes of its own may use less than it will.
   if (right || !config.rope(/*headDim=*/2, /*theta=*/1))
     understood();
-  if (right)
+  if (right) {
     readEos(config, model, places, diags);
+    readSchemes(model, diags);
+  }
   if (report && right)
     report->model = model;
   if (!right || !checkBytes(model, diags) || diags.errors() != errorsBefore)

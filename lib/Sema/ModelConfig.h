@@ -72,10 +72,18 @@ Judgement judge(const ast::Requirement &requirement, const ConfigFile &config);
 /// The values that an entry is content with: "`a` or `b`", "lists of `a`".
 std::string wantedBy(const ast::Requirement &requirement);
 
+/// Which weights are linear, and the scheme of each as config.json has it. Reports what differs by layer; false on an
+/// error.
+bool readSchemes(CheckedModel &model, Diagnostics &diags);
+/// "FP8 in blocks of 128 x 128"
+std::string describe(const WeightScheme &scheme);
+
 /// Reports what of config.json is not what `for:` and `requires:` say, and each key that nothing
 /// of the model file understands, unless the user accepts it.
+/// `problems`: of `quantization_config`.
 void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report);
+                     const std::vector<Quantisation::Problem> &problems, CheckedModel &model, Acceptance &acceptance,
+                     Diagnostics &diags, ModelReport *report);
 
 /// Evaluates a constant expression; reports and returns nullopt on an error.
 std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names, Diagnostics &diags);

@@ -45,9 +45,10 @@ using nlohmann::json;
 class KeyChecker {
 public:
   KeyChecker(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-             CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report)
-      : file(file), config(config), uses(uses), places(places), model(model), acceptance(acceptance), diags(diags),
-        report(report) {}
+             const std::vector<Quantisation::Problem> &problems, CheckedModel &model, Acceptance &acceptance,
+             Diagnostics &diags, ModelReport *report)
+      : file(file), config(config), uses(uses), places(places), problems(problems), model(model),
+        acceptance(acceptance), diags(diags), report(report) {}
 
   void run() {
     for (const auto *section : {&file.audience, &file.requirements})
@@ -64,7 +65,9 @@ public:
     llvm::erase_if(unknown, [&](const std::string &path) {
       if (!ConfigFile::isQuantisation(path))
         return false;
-      if (!lookUp(config.raw(), path)->is_null()) {
+      if (lookUp(config.raw(), path)->is_null()) {
+        verdicts[path] = {KeyUse::Read, path, "", ""};
+      } else {
         reportQuantised(path);
         verdicts[path] = quantisedUse(path);
       }
@@ -131,6 +134,9 @@ private:
     };
     for (const std::string &key : ConfigFile::ownKeys())
       understood.emplace(key, KeyUse::Read);
+    if (model.quantisation)
+      for (const std::string &key : model.quantisation->keys())
+        understood.emplace(key, KeyUse::Read);
     for (const ast::ConfigEntry &entry : file.config) {
       if (entry.parts.empty())
         read(entry, entry.name.text);
@@ -187,19 +193,24 @@ private:
   }
 
   void reportQuantised(const std::string &path) {
-    const json &value = *lookUp(config.raw(), path);
-    std::string how;
-    for (const char *key : {"quant_method", "quant_algo", "quant_type", "bits"})
-      if (how.empty() && value.is_object() && value.contains(key))
-        how = fmt::format(" (`{}`: `{}`)", key, jsonShort(value[key]));
-    const SourceLoc loc = places.of(config.source(), path);
-    diags.report(Diag::QuantisedCheckpoint, loc, loc ? "" : config.path() + ": ", path, how);
+    std::vector<Quantisation::Problem> told;
+    for (const Quantisation::Problem &problem : problems)
+      if (llvm::StringRef(problem.key).starts_with(path))
+        told.push_back(problem);
+    if (told.empty()) // a key of another name, or a model file that takes no codes
+      told.push_back({path, path == "quantization_config" ? "the graph of `" + file.name.text + "` is right for no codes"
+                                                          : "this key is not supported"});
+    for (const Quantisation::Problem &problem : told) {
+      const SourceLoc loc = places.of(config.source(), problem.key);
+      diags.report(Diag::QuantisedCheckpoint, loc, loc ? "" : config.path() + ": ", path,
+                   (problem.key == path ? "" : "`" + problem.key.substr(path.size() + 1) + "`: ") + problem.text);
+    }
     diags.note("if the tensors are not quantised any more, give `--accept " + path + "`");
   }
 
   static KeyUse quantisedUse(const std::string &path) {
-    return {KeyUse::Refused, path, "says that the weights are quantised",
-            "take the checkpoint from before it was quantised"};
+    return {KeyUse::Refused, path, "says that the weights are quantised, in a way that is not supported",
+            "take another checkpoint of this model"};
   }
 
   void tell(const std::string &path) {
@@ -218,6 +229,7 @@ private:
   const ConfigFile &config;
   const ConfigUses &uses;
   ConfigPlaces &places;
+  const std::vector<Quantisation::Problem> &problems; ///< of `quantization_config`
   CheckedModel &model;
   Acceptance &acceptance;
   Diagnostics &diags;
@@ -233,8 +245,9 @@ private:
 } // namespace
 
 void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report) {
-  KeyChecker(file, config, uses, places, model, acceptance, diags, report).run();
+                     const std::vector<Quantisation::Problem> &problems, CheckedModel &model, Acceptance &acceptance,
+                     Diagnostics &diags, ModelReport *report) {
+  KeyChecker(file, config, uses, places, problems, model, acceptance, diags, report).run();
 }
 
 //===--- tensors ------------------------------------------------------------===//
@@ -259,8 +272,7 @@ public:
     for (CheckedWeight &weight : model.weights) {
       if (weight.part) // its weight has the tensor
         continue;
-      const auto spelling = llvm::find_if(
-          weight.spellings, [&](const std::string &from) { return file.find(layerTensor(from, 0)) != nullptr; });
+      const auto spelling = llvm::find_if(weight.spellings, [&](const std::string &from) { return isThere(from); });
       if (spelling != weight.spellings.end())
         weight.from = *spelling;
       if (weight.alias.empty())
@@ -268,6 +280,9 @@ public:
       else
         checkAlias(weight);
     }
+    for (CheckedWeight &weight : model.weights)
+      if (weight.part)
+        weight.scheme = model.weights[weight.part->of].scheme;
     checkRest();
     if (reported)
       diags.note(model.weightsLoc,
@@ -281,8 +296,18 @@ private:
   static int64_t copies(const CheckedModel &model, const CheckedWeight &weight) {
     return weight.perLayer ? model.layers : 1;
   }
+  /// Whether the checkpoint has the tensor of this name, or codes in its place.
+  bool isThere(const std::string &from) const {
+    const std::string name = layerTensor(from, 0);
+    return file.find(name) || (model.quantisation && name.ends_with(".weight") &&
+                               !Quantisation::codesBeside(file, name.substr(0, name.size() - 7)).empty());
+  }
 
-  void checkWeight(const CheckedWeight &weight) {
+  void checkWeight(CheckedWeight &weight) {
+    if (model.quantisation && weight.isLinear && weight.used && isCoded(weight)) {
+      checkCodes(weight);
+      return;
+    }
     if (weight.used) // by the graph; else its tensors are read by nobody
       for (int64_t layer = 0; layer < copies(model, weight); ++layer)
         read.insert(weight.tensorName(layer));
@@ -316,6 +341,43 @@ private:
     }
   }
 
+  /// Whether a linear weight has codes: config.json says it of those in layers, the tensors say it of others.
+  bool isCoded(const CheckedWeight &weight) const {
+    if (weight.perLayer)
+      return weight.scheme.quantised();
+    const std::string module = weight.moduleName(0);
+    const TensorView *tensor = file.find(weight.tensorName(0));
+    return (!tensor && !Quantisation::codesBeside(file, module).empty()) || (tensor && tensor->dtype == DType::F8E4M3);
+  }
+
+  /// Its codes, scales and so on in all layers, which must be of one scheme.
+  void checkCodes(CheckedWeight &weight) {
+    for (int64_t layer = 0; layer < copies(model, weight); ++layer) {
+      const std::string module = weight.moduleName(layer);
+      std::string error;
+      const auto coded = model.quantisation->find(file, module, weight.stored[0], weight.stored[1], error);
+      if (!coded) {
+        diags.report(Diag::QuantisedTensor, weight.loc, file.path(), error);
+        diags.note(fmt::format("`{}` of weight `{}` is {}, as `quantization_config` says", module, weight.name,
+                               describe(weight.scheme)));
+        for (const std::string &name : names) // one mistake
+          if (llvm::StringRef(name).starts_with(module + "."))
+            wrong.insert(name);
+        for (int64_t other = 0; other < copies(model, weight); ++other)
+          meantModules.insert(weight.moduleName(other));
+        return;
+      }
+      if (layer > 0 && coded->scheme != weight.scheme) {
+        diags.report(Diag::QuantisedLayers, weight.loc, weight.name, weight.moduleName(0), describe(weight.scheme),
+                     module, describe(coded->scheme));
+        return;
+      }
+      weight.scheme = coded->scheme;
+      for (const auto &[name, bytes] : coded->tensors)
+        read.insert(name);
+    }
+  }
+
   /// A weight that takes another's storage may have a tensor of its own, which then must be
   /// the same: readers differ in which of the two they take.
   void checkAlias(const CheckedWeight &weight) {
@@ -341,7 +403,7 @@ private:
   void checkRest() {
     std::map<std::string, std::vector<std::string>> patterns;
     for (const std::string &name : names) {
-      if (wrong.count(name))
+      if (wrong.count(name) || meantModules.count(name.substr(0, std::min(name.size(), name.rfind('.')))))
         ++found.refusedTensors;
       else if (accepted.count(name))
         ++found.acceptedTensors;
@@ -384,6 +446,7 @@ private:
   std::vector<std::string> names;
   std::set<std::string> read, accepted, wrong;
   std::set<std::string> meant; ///< patterns that were suggested for missing tensors: that is one mistake
+  std::set<std::string> meantModules; ///< whose codes are wrong
   bool reported = false;
 };
 

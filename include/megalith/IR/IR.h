@@ -180,6 +180,8 @@ int64_t tensorsOf(const Operation &weight);
 const std::vector<int64_t> &storedShape(const Operation &weight);
 /// Where its elements stand in a tensor.
 WeightView viewOf(const Operation &weight);
+/// How its tensors are coded. Those of a view are coded as a whole.
+WeightScheme schemeOf(const Operation &weight);
 /// The weight of this name of a model, or the one whose storage that has.
 const Operation &storageOf(const Operation &model, llvm::StringRef name);
 

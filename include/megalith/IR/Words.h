@@ -7,6 +7,7 @@
 #ifndef MEGALITH_IR_WORDS_H
 #define MEGALITH_IR_WORDS_H
 
+#include "megalith/Support/WeightScheme.h"
 #include "llvm/ADT/StringRef.h"
 #include <cstdint>
 #include <optional>
@@ -39,6 +40,10 @@ WORDS(SumTree, Split8, Lanes32, Parts8, Rounds8)
 /// Which two columns of a product a thread holds.
 WORDS(Pairing, Adjacent, Half, Dual)
 #undef WORDS
+
+/// Codes of weights.
+using megalith::WeightFormat;
+constexpr const char *namesOf(WeightFormat) { return "Bf16, E4m3, U4, U8"; }
 
 /// What operands beside the first ones are.
 enum class Operand : uint8_t {

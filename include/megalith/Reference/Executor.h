@@ -22,6 +22,16 @@
 
 namespace megalith::reference {
 
+/// A coded matrix [rows, columns] as the checkpoint has it.
+struct CodedMatrix {
+  WeightScheme scheme;
+  int64_t rows = 0, columns = 0;
+  std::vector<uint8_t> codes;  ///< [rows][columns]
+  std::vector<float> scales;   ///< [blocks of rows][blocks of columns]; those of an order are of its groups
+  std::vector<uint8_t> zeros;  ///< a zero point beside each scale; of e4m3 they are 0
+  std::vector<int32_t> order;  ///< the columns, sorted by their groups; empty: as they are
+};
+
 /// Where the tensors of the checkpoints come from.
 struct WeightSource {
   virtual ~WeightSource() = default;
@@ -29,6 +39,10 @@ struct WeightSource {
   /// as the source; sets `shape`. Null when that model has no such tensor.
   virtual const uint16_t *find(const std::string &model, const std::string &tensorName,
                                std::vector<int64_t> &shape) = 0;
+  /// The codes that stand in place of a tensor `M.weight`, valid as long as the source; null when it has none.
+  virtual const CodedMatrix *findCodes(const std::string & /*model*/, const std::string & /*tensorName*/) {
+    return nullptr;
+  }
 };
 
 struct Progress {

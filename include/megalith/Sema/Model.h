@@ -3,6 +3,7 @@
 #define MEGALITH_SEMA_MODEL_H
 
 #include "megalith/Checkpoint/ConfigFile.h"
+#include "megalith/Checkpoint/Quantisation.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "megalith/Sema/ModelGraph.h"
 #include "megalith/Support/Diagnostics.h"
@@ -40,6 +41,8 @@ struct CheckedWeight {
   std::string condition;  ///< `if:` as it is written; empty: it is there in any case
   bool used = false;      ///< by the graph, perhaps under another's name
   bool usedWhole = false; ///< as it is declared
+  bool isLinear = false;  ///< products alone read it, from a tensor of one row for each output
+  WeightScheme scheme;    ///< of a linear one: how the checkpoint codes it
   SourceLoc loc;
 
   /// Of a view: the weight, and where its elements stand in the tensor.
@@ -52,6 +55,8 @@ struct CheckedWeight {
 
   /// The tensor of layer `layer`.
   std::string tensorName(int64_t layer) const;
+  /// The module that has it: the tensor's name without `.weight`.
+  std::string moduleName(int64_t layer) const;
 };
 
 /// A model file with the numbers of one checkpoint filled in.
@@ -80,6 +85,7 @@ struct CheckedModel {
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
   ConfigFile file;                          ///< the checkpoint's config.json
+  std::shared_ptr<const Quantisation> quantisation; ///< null: no weight is coded
   std::vector<std::string> harmlessTensors; ///< patterns
   SourceLoc weightsLoc;                     ///< of `weights:`
   /// Keys and tensors that may change the logits, and were taken on the user's word.

@@ -1,0 +1,799 @@
+#include "megalith/Checkpoint/Quantisation.h"
+#include "megalith/Json/JsonText.h"
+#include "device/Convert.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <regex>
+#include <set>
+
+namespace megalith {
+
+using nlohmann::json;
+
+//===--- config.json ----------------------------------------------------------===//
+
+/// Parts between dots.
+static std::vector<std::string_view> partsOf(std::string_view name) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    parts.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool Quantisation::Pattern::matches(const std::string &module) const {
+  if (regex) {
+    std::smatch match;
+    return std::regex_search(module, match, *static_cast<const std::regex *>(regex.get()),
+                             std::regex_constants::match_continuous);
+  }
+  const auto all = partsOf(module), own = partsOf(text);
+  return std::search(all.begin(), all.end(), own.begin(), own.end()) != all.end();
+}
+
+/// Reads one `quantization_config`.
+class Quantisation::Reader {
+public:
+  Reader(const json &object, const ConfigFile &config, std::vector<Problem> &problems)
+      : object(object), config(config), problems(problems) {}
+
+  std::optional<Quantisation> read() {
+    const size_t before = problems.size();
+    if (!object.is_object())
+      return problem("", "is no object"), std::nullopt;
+    const json method = get("quant_method");
+    result.Method = method.is_string() ? method.get<std::string>() : "";
+    if (result.Method == "fp8" || result.Method == "fbgemm_fp8")
+      readFp8();
+    else if (result.Method == "compressed-tensors")
+      readCompressed();
+    else if (result.Method == "awq")
+      readAwq();
+    else if (result.Method == "gptq")
+      readGptq();
+    else
+      problem(method.is_null() ? "" : "quant_method",
+              fmt::format("{}; `fp8`, `fbgemm_fp8`, `compressed-tensors`, `awq` and `gptq` are supported",
+                          method.is_null() ? std::string("has no `quant_method`")
+                                           : fmt::format("`{}` is not supported", jsonShort(method))));
+    if (problems.size() != before)
+      return std::nullopt;
+    return std::move(result);
+  }
+
+private:
+  static constexpr const char *Root = "quantization_config";
+
+  bool problem(const std::string &key, std::string text) {
+    problems.push_back({key.empty() ? Root : fmt::format("{}.{}", Root, key), std::move(text)});
+    return false;
+  }
+  void understood(const std::string &key) { result.Keys.push_back(fmt::format("{}.{}", Root, key)); }
+  /// A member, which is understood from now on; null when it is not there.
+  json get(const std::string &key) {
+    understood(key);
+    const auto found = object.find(key);
+    return found == object.end() ? json() : *found;
+  }
+  /// Members that say how the codes were found, or how to run them, and not what they mean.
+  void harmless(std::initializer_list<const char *> keys) {
+    for (const char *key : keys)
+      understood(key);
+  }
+  /// A flag, or `otherwise`.
+  bool flag(const std::string &key, bool otherwise) {
+    const json value = get(key);
+    if (value.is_null())
+      return otherwise;
+    if (value.is_boolean())
+      return value.get<bool>();
+    problem(key, fmt::format("must be true or false, found `{}`", jsonShort(value)));
+    return otherwise;
+  }
+  /// A whole number by one of two names.
+  std::optional<int64_t> number(const std::string &key, const std::string &other = "") {
+    json value = get(key);
+    if (value.is_null() && !other.empty())
+      value = get(other);
+    if (value.is_null())
+      return std::nullopt;
+    if (value.is_number_integer() && value >= -1 && value <= 1 << 20)
+      return value.get<int64_t>();
+    problem(key, fmt::format("must be a whole number, found `{}`", jsonShort(value)));
+    return std::nullopt;
+  }
+  /// What is asked and not done.
+  void only(const std::string &key, const json &value, std::initializer_list<const char *> words) {
+    if (!value.is_null() && std::none_of(words.begin(), words.end(), [&](const char *word) { return value == word; }))
+      problem(key, fmt::format("`{}` is not supported; `{}` is", jsonShort(value), fmt::join(words, "`, `")));
+  }
+  void refused(const std::string &key, const char *why) {
+    const json value = get(key);
+    if (!value.is_null() && value != false && !(value.is_structured() && value.empty()))
+      problem(key, fmt::format("{} not supported", why));
+  }
+
+  std::optional<Pattern> pattern(const std::string &key, const json &text, const std::string &expression,
+                                 const std::string &plain) {
+    if (expression.empty())
+      return Pattern{plain, nullptr};
+    try {
+      if (expression.size() > 1000)
+        throw std::regex_error(std::regex_constants::error_space);
+      return Pattern{plain, std::make_shared<std::regex>(expression)};
+    } catch (const std::regex_error &) {
+      problem(key, fmt::format("`{}` is a regular expression that is not understood", jsonShort(text)));
+      return std::nullopt;
+    }
+  }
+  /// A list of modules that are left out, as transformers reads it: whole parts of names, or regular expressions from
+  /// the start to a dot or the end.
+  void readSkipped(const std::string &key) {
+    const json list = get(key);
+    if (list.is_null())
+      return;
+    if (!list.is_array()) {
+      problem(key, "must be a list of names");
+      return;
+    }
+    for (const json &item : list) {
+      if (!item.is_string()) {
+        problem(key, fmt::format("must be a list of names, found `{}` in it", jsonShort(item)));
+        return;
+      }
+      const std::string text = item;
+      const bool isRegex = text.find_first_of("*+?[](){}|^$\\") != std::string::npos;
+      if (auto read = pattern(key, item, isRegex ? fmt::format("(?:{})(?=\\.|$)", text) : "", text))
+        result.Skipped.push_back(*read);
+    }
+  }
+
+  /// How many columns share a scale: -1 all of them.
+  int64_t groupSize(const std::string &key, std::optional<int64_t> size) {
+    if (!size || *size == -1)
+      return 0;
+    if (*size < 32 || *size % 32 != 0)
+      problem(key, fmt::format("`{}`: groups must be multiples of 32 columns, or -1 for all", *size));
+    return *size;
+  }
+  std::optional<WeightFormat> unsignedBits(const std::string &key, std::optional<int64_t> bits) {
+    if (bits == 4)
+      return WeightFormat::U4;
+    if (bits == 8)
+      return WeightFormat::U8;
+    problem(key, bits ? fmt::format("codes of {} bits are not supported; 4 and 8 are", *bits) : "is missing");
+    return std::nullopt;
+  }
+
+  void readFp8() {
+    Group group;
+    group.scheme.format = WeightFormat::E4m3;
+    result.Activations = true;
+    harmless({"dequantize", "is_checkpoint_fp8_serialized", "kv_cache_quant_algo", "scale_fmt"});
+    if (result.Method == "fbgemm_fp8") {
+      harmless({"activation_scale_ub"}); // of activations
+      group.scheme.scaleRows = 1;
+    } else {
+      only("activation_scheme", get("activation_scheme"), {"dynamic"});
+      only("fmt", get("fmt"), {"e4m3"});
+      refused("expert_dtype", "a format of experts is");
+      refused("modules_to_convert", "a list of the modules that are quantised is");
+      const json block = get("weight_block_size");
+      group.openBlocks = block.is_null();
+      if (!block.is_null())
+        readBlock("weight_block_size", block, group.scheme);
+    }
+    readSkipped("modules_to_not_convert");
+    readSkipped("ignored_layers");
+    result.Rules.push_back(Rule{{}, group});
+  }
+  bool readBlock(const std::string &key, const json &block, WeightScheme &scheme) {
+    if (!block.is_array() || block.size() != 2 || !block[0].is_number_integer() || !block[1].is_number_integer() ||
+        block[0] < 1 || block[1] < 1 || block[0] > 1 << 20 || block[1] > 1 << 20)
+      return problem(key, fmt::format("must be two sizes, found `{}`", jsonShort(block)));
+    scheme.scaleRows = block[0];
+    scheme.scaleColumns = block[1];
+    return scheme.scaleColumns % 32 == 0 ||
+           problem(key, fmt::format("`{}`: blocks must be multiples of 32 columns", jsonShort(block)));
+  }
+
+  void readAwq() {
+    Group group;
+    group.layout = CodeLayout::PackedAwq;
+    group.symmetric = false;
+    group.scheme.zeros = true;
+    harmless({"do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", "backend", "sym", "desc_act",
+              "batch_size", "dataset", "iters", "model_name_or_path"});
+    json version = get("version");
+    if (version.is_string()) {
+      std::string lower = version;
+      std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+      version = lower;
+    }
+    only("version", version, {"gemm"});
+    if (!flag("zero_point", true))
+      problem("zero_point", "codes without zero points are not supported");
+    const auto bits = number("bits", "w_bit");
+    if (bits && *bits != 4)
+      problem("bits", fmt::format("codes of {} bits are not supported; 4 are", *bits));
+    group.scheme.format = WeightFormat::U4;
+    group.scheme.scaleRows = 1;
+    group.scheme.scaleColumns = groupSize("group_size", number("group_size", "q_group_size"));
+    readSkipped("modules_to_not_convert");
+    result.Rules.push_back(Rule{{}, group});
+  }
+
+  void readGptq() {
+    Group group;
+    harmless({"damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "model_name_or_path",
+              "model_file_base_name", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "dataset", "tokenizer",
+              "backend", "batch_size", "block_name_to_quantize", "disable_exllama", "exllama_config", "model_seqlen",
+              "module_name_preceding_first_block", "pad_token_id", "use_exllama", "mse", "rotation", "offload_to_disk",
+              "act_group_aware", "hyb_act", "failsafe", "vram_strategy", "calibration_data_min_length", "gptaq",
+              "pack_impl", "is_marlin_format", "modules_in_block_to_quantize", "process", "uri", "quantizer"});
+    const json layout = firstOf("checkpoint_format", "format");
+    only("checkpoint_format", layout, {"gptq", "gptq_v2", "gptq_p"});
+    group.layout = layout.is_null() || layout == "gptq" ? CodeLayout::PackedGptq1 : CodeLayout::PackedGptq;
+    only("pack_dtype", get("pack_dtype"), {"int32"});
+    refused("adapter", "an adapter is");
+    const json meta = get("meta");
+    const json writers = meta.is_object() ? meta.value("quantizer", json()) : json();
+    for (const json &writer : writers.is_array() ? writers : json::array({writers}))
+      if (writer.is_string() && writer.get<std::string>().starts_with("gptqmodel"))
+        result.ByGptqModel = true;
+    readGptqGroup(group, *this, "");
+    const json dynamic = get("dynamic");
+    if (!dynamic.is_null() && dynamic != false && !dynamic.is_object())
+      problem("dynamic", "must be an object");
+    const json entries = dynamic.is_object() ? dynamic : json::object();
+    for (const auto &[name, settings] : entries.items()) {
+      const bool leaves = name.starts_with("-:");
+      const std::string expression = leaves || name.starts_with("+:") ? name.substr(2) : name;
+      auto target = pattern("dynamic", name, expression, name);
+      if (!target)
+        continue;
+      if (leaves) {
+        result.Rules.push_back(Rule{{*target}, std::nullopt});
+        continue;
+      }
+      Group own = group;
+      Reader inner(settings, config, problems);
+      if (!settings.is_object()) {
+        problem("dynamic", fmt::format("`{}` must be an object", name));
+        continue;
+      }
+      readGptqGroup(own, inner, "dynamic");
+      for (const auto &[key, value] : settings.items())
+        if (key != "bits" && key != "group_size" && key != "sym" && key != "desc_act" && key != "damp_percent" &&
+            key != "mse")
+          problem("dynamic", fmt::format("`{}` of `{}` is not understood", key, name));
+      result.Rules.push_back(Rule{{*target}, own});
+    }
+    flag("lm_head", false); // the tensors say it, too
+    readSkipped("modules_to_not_convert");
+    result.Rules.push_back(Rule{{}, group});
+  }
+  json firstOf(const std::string &key, const std::string &other) {
+    const json first = get(key), second = get(other);
+    return first.is_null() ? second : first;
+  }
+  /// Of the file, or of an entry of `dynamic`, whose problems are told of `at`.
+  void readGptqGroup(Group &group, Reader &from, const std::string &at) {
+    const auto key = [&](const char *name) { return at.empty() ? std::string(name) : at; };
+    const auto bits = from.number("bits");
+    if (bits || at.empty())
+      if (auto format = unsignedBits(key("bits"), bits))
+        group.scheme.format = *format;
+    const auto size = from.number("group_size");
+    if (size || at.empty())
+      group.scheme.scaleColumns = groupSize(key("group_size"), size);
+    group.scheme.scaleRows = 1;
+    group.symmetric = from.flag("sym", at.empty() ? true : group.symmetric);
+    group.scheme.zeros = !group.symmetric;
+    // With one group an order of columns changes nothing.
+    group.scheme.ordered = from.flag("desc_act", group.scheme.ordered) && group.scheme.scaleColumns > 0;
+  }
+
+  void readCompressed() {
+    harmless({"quantization_status", "global_compression_ratio", "version"});
+    const json format = get("format");
+    refused("transform_config", "transforms are");
+    const json sparsity = get("sparsity_config");
+    if (sparsity.is_object() && !sparsity.empty() && sparsity.value("format", json()) != "dense")
+      problem("sparsity_config", "sparse weights are not supported");
+    refused("kv_cache_scheme", "scales of K and V are");
+    const json groups = get("config_groups"), ignored = get("ignore");
+    if (!groups.is_object() || groups.empty()) {
+      problem("config_groups", "must be an object with a group at least");
+      return;
+    }
+    std::vector<std::pair<int, Rule>> rules; // by how special a target is
+    for (const auto &[name, group] : groups.items()) {
+      const std::string at = "config_groups." + name;
+      if (!group.is_object()) {
+        problem("config_groups", fmt::format("`{}` must be an object", name));
+        continue;
+      }
+      for (const auto &[key, value] : group.items())
+        if (key != "weights" && key != "targets" && key != "input_activations" && key != "output_activations" &&
+            key != "format")
+          problem("config_groups", fmt::format("`{}` of `{}` is not understood", key, name));
+      const json own = group.value("format", json());
+      const auto read = readGroup(group, !own.is_null() ? own : format);
+      if (!read)
+        continue;
+      const json targets = group.value("targets", json());
+      if (!targets.is_array() || targets.empty())
+        problem("config_groups", fmt::format("`{}` has no `targets`", name));
+      for (const json &target : targets) {
+        const std::string text = target.is_string() ? target.get<std::string>() : "";
+        const bool isRegex = text.starts_with("re:"), isClass = text == "Linear";
+        Rule rule;
+        rule.group = *read;
+        if (!isClass)
+          if (auto one = pattern("config_groups", target, isRegex ? text.substr(3) : "^" + escaped(text) + "$", text))
+            rule.targets.push_back(*one);
+        rules.push_back({isClass ? 2 : isRegex ? 1 : 0, std::move(rule)});
+      }
+    }
+    std::stable_sort(rules.begin(), rules.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    for (auto &[rank, rule] : rules)
+      result.Rules.push_back(std::move(rule));
+    for (const json &item : ignored.is_array() ? ignored : json::array()) {
+      const std::string text = item.is_string() ? item.get<std::string>() : "";
+      if (auto one = pattern("ignore", item, text.starts_with("re:") ? text.substr(3) : "^" + escaped(text) + "$", text))
+        result.Skipped.push_back(*one);
+    }
+  }
+  static std::string escaped(const std::string &text) {
+    std::string out;
+    for (char c : text)
+      out += std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? std::string(1, c) : std::string("\\") + c;
+    return out;
+  }
+
+  std::optional<Group> readGroup(const json &group, const json &format) {
+    const json weights = group.value("weights", json());
+    if (weights.is_null())
+      return problem("config_groups", "a group without `weights` is not supported"), std::nullopt;
+    const auto text = [&](const char *key) { return weights.value(key, json()); };
+    const auto wrong = [&](const char *key) {
+      problem("config_groups", fmt::format("`weights`: `{}` `{}` is not supported", key, jsonShort(text(key))));
+      return std::nullopt;
+    };
+    static const std::set<std::string> known = {"num_bits",  "type",          "strategy",        "group_size",
+                                                "symmetric", "dynamic",       "block_structure", "actorder",
+                                                "observer",  "observer_kwargs", "scale_dtype",   "zp_dtype"};
+    for (const auto &[key, value] : weights.items())
+      if (!known.count(key))
+        return problem("config_groups", fmt::format("`{}` of `weights` is not understood", key)), std::nullopt;
+    if (text("dynamic") != false && !text("dynamic").is_null())
+      return wrong("dynamic");
+    const json activations = group.value("input_activations", json());
+    if (activations.is_object()) {
+      if (activations.value("type", json()) != "float")
+        return problem("config_groups", "activations of whole numbers are not supported"), std::nullopt;
+      if (activations.value("dynamic", json()) != true)
+        return problem("config_groups", "activations with scales of the file (`dynamic: false`) are not supported"),
+               std::nullopt;
+      result.Activations = true;
+    }
+    if (!group.value("output_activations", json()).is_null())
+      return problem("config_groups", "quantised outputs are not supported"), std::nullopt;
+    Group out;
+    out.symmetric = weights.value("symmetric", json()) != false;
+    const json strategy = text("strategy"), bits = text("num_bits"), structure = text("block_structure");
+    const bool isFloat = text("type") == "float";
+    if (isFloat ? bits != 8 : text("type") != "int")
+      return wrong(isFloat ? "num_bits" : "type");
+    if (!isFloat && bits != 4 && bits != 8)
+      return wrong("num_bits");
+    out.scheme.format = isFloat ? WeightFormat::E4m3 : bits == 4 ? WeightFormat::U4 : WeightFormat::U8;
+    out.layout = isFloat ? CodeLayout::Bytes : CodeLayout::PackedRows;
+    if (isFloat ? format != "float-quantized" && format != "naive-quantized" : format != "pack-quantized") {
+      problem("format", fmt::format("`{}` is not supported for codes of type `{}`", jsonShort(format),
+                                    jsonShort(text("type"))));
+      return std::nullopt;
+    }
+    if (isFloat && !out.symmetric)
+      return wrong("symmetric");
+    out.scheme.zeros = !out.symmetric;
+    if (strategy == "tensor") {
+      if (!isFloat)
+        return wrong("strategy");
+    } else if (strategy == "channel") {
+      out.scheme.scaleRows = 1;
+    } else if (strategy == "group") {
+      const json size = text("group_size");
+      out.scheme.scaleRows = 1;
+      out.scheme.scaleColumns =
+          groupSize("config_groups", size.is_number_integer() ? std::optional(size.get<int64_t>()) : std::nullopt);
+    } else if (strategy == "block" && isFloat) {
+      if (!readBlock("config_groups", structure, out.scheme))
+        return std::nullopt;
+    } else {
+      return wrong("strategy");
+    }
+    const json order = text("actorder"); // "static", "weight": codes lie in groups of neighbours all the same
+    out.scheme.ordered = (order == "group" || order == "dynamic" || order == true) && out.scheme.scaleColumns > 0;
+    return out;
+  }
+
+  const json &object;
+  const ConfigFile &config;
+  std::vector<Problem> &problems;
+  Quantisation result;
+};
+
+std::optional<Quantisation> Quantisation::read(const ConfigFile &config, std::vector<Problem> &problems) {
+  const auto found = config.raw().find("quantization_config");
+  if (found == config.raw().end() || found->is_null())
+    return std::nullopt;
+  return Reader(*found, config, problems).read();
+}
+
+const Quantisation::Group *Quantisation::groupOf(const std::string &module) const {
+  const auto any = [&](const std::vector<Pattern> &patterns) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const Pattern &one) { return one.matches(module); });
+  };
+  if (any(Skipped))
+    return nullptr;
+  for (const Rule &rule : Rules)
+    if (rule.targets.empty() || any(rule.targets))
+      return rule.group ? &*rule.group : nullptr;
+  return nullptr;
+}
+
+/// One group of all columns is none.
+static WeightScheme schemeFor(WeightScheme scheme, int64_t columns) {
+  if (scheme.scaleColumns >= columns && scheme.scaleRows == 1)
+    scheme.scaleColumns = 0;
+  if (!scheme.scaleColumns)
+    scheme.ordered = false;
+  return scheme;
+}
+
+WeightScheme Quantisation::schemeOf(const std::string &module, int64_t columns) const {
+  const Group *group = groupOf(module);
+  return group ? schemeFor(group->scheme, columns) : WeightScheme();
+}
+
+//===--- tensors --------------------------------------------------------------===//
+
+/// Endings of tensors that only coded matrices have.
+static constexpr const char *CodeEndings[] = {"weight_packed", "qweight", "weight_scale", "weight_scale_inv"};
+
+std::string Quantisation::codesBeside(const SafetensorsFile &file, const std::string &module) {
+  for (const char *ending : CodeEndings)
+    if (const std::string name = module + "." + ending; file.find(name))
+      return name;
+  return "";
+}
+
+class Quantisation::Finder {
+public:
+  Finder(const SafetensorsFile &file, const std::string &module, const Group &group, bool byGptqModel, int64_t rows,
+         int64_t columns, std::string &error)
+      : file(file), module(module), group(group), byGptqModel(byGptqModel), error(error) {
+    found.scheme = schemeFor(group.scheme, columns);
+    found.layout = group.layout;
+    found.rows = rows;
+    found.columns = columns;
+  }
+
+  std::optional<QuantisedTensor> run() {
+    const int64_t perWord = 32 / bitsOf(found.scheme.format);
+    switch (found.layout) {
+    case CodeLayout::Bytes:
+      if (!take(found.codes, "weight", {DType::F8E4M3}, {{found.rows, found.columns}}) || !takeScalesOfBytes())
+        return std::nullopt;
+      break;
+    case CodeLayout::PackedRows:
+      if (!takePackedRows(perWord))
+        return std::nullopt;
+      break;
+    case CodeLayout::PackedAwq:
+    case CodeLayout::PackedGptq:
+    case CodeLayout::PackedGptq1:
+      if (!takeAlongOutputs(perWord))
+        return std::nullopt;
+      break;
+    }
+    if (found.scheme.hasGroups() && found.layout != CodeLayout::Bytes && found.columns % found.scheme.scaleColumns)
+      return fail(module, fmt::format("has {} inputs, which are no whole number of groups of {}", found.columns,
+                                      found.scheme.scaleColumns));
+    for (const float scale : found.readScales())
+      if (!std::isfinite(scale))
+        return fail(nameOf(found.scales), "has a scale that is not finite");
+    return found;
+  }
+
+private:
+  using Shapes = std::vector<std::vector<int64_t>>;
+
+  std::nullopt_t fail(const std::string &name, std::string what) {
+    error = fmt::format("`{}` {}", name, what);
+    return std::nullopt;
+  }
+  std::string nameOf(const TensorView *view) const {
+    for (const auto &[name, bytes] : found.tensors)
+      if (file.find(name) == view)
+        return name;
+    return module;
+  }
+  bool take(const TensorView *&to, const std::string &ending, std::vector<DType> types, const Shapes &shapes) {
+    const std::string name = module + "." + ending;
+    to = file.find(name);
+    if (!to) {
+      error = fmt::format("`{}` is missing", name);
+      if (const std::string *shard = file.listedIn(name))
+        error += fmt::format("; the index puts it into `{}`, which does not hold it", *shard);
+      return false;
+    }
+    std::vector<std::string_view> names;
+    for (const DType type : types)
+      names.push_back(dtypeName(type));
+    if (std::find(types.begin(), types.end(), to->dtype) == types.end())
+      return fail(name, fmt::format("holds {}, not {}", dtypeName(to->dtype), fmt::join(names, " or "))), false;
+    if (std::find(shapes.begin(), shapes.end(), to->shape) == shapes.end())
+      return fail(name, fmt::format("has the shape {}, not {}", to->shape, fmt::join(shapes, " or "))), false;
+    found.tensors.push_back({name, to->size});
+    return true;
+  }
+  static std::vector<DType> scaleTypes() { return {DType::F32, DType::BF16, DType::F16, DType::F8E8M0, DType::U8}; }
+
+  /// Blocks that a scheme has.
+  std::pair<int64_t, int64_t> blocks() const { return {found.blockRows(), found.blockColumns()}; }
+
+  bool takeScalesOfBytes() {
+    std::string ending;
+    for (const char *one : {"weight_scale_inv", "weight_scale", "scale", "qscale_weight"})
+      if (file.find(module + "." + one)) {
+        if (!ending.empty())
+          return fail(module + "." + one, fmt::format("stands beside `{}.{}`: which one counts?", module, ending)), false;
+        ending = one;
+      }
+    if (ending.empty())
+      return fail(module + ".weight", "has no scale: there is neither `weight_scale_inv` nor `weight_scale`"), false;
+    const std::vector<int64_t> &shape = file.find(module + "." + ending)->shape;
+    if (group.openBlocks) { // the shape says it
+      const auto is = [&](std::vector<int64_t> other) { return shape == other; };
+      const int64_t blockRows = (found.rows + 127) / 128, blockColumns = (found.columns + 127) / 128;
+      if (is({found.rows, 1}) || (is({found.rows}) && found.rows > 1))
+        found.scheme.scaleRows = 1;
+      else if (!is({}) && !is({1}) && is({blockRows, blockColumns}))
+        found.scheme.scaleRows = found.scheme.scaleColumns = 128;
+    }
+    const auto [r, c] = blocks();
+    Shapes shapes = {{r, c}};
+    if (c == 1)
+      shapes.push_back({r});
+    if (r == 1 && c == 1)
+      shapes.push_back({});
+    return take(found.scales, ending, scaleTypes(), shapes);
+  }
+
+  bool takePackedRows(int64_t perWord) {
+    const int64_t words = (found.columns + perWord - 1) / perWord;
+    const auto [r, c] = blocks();
+    const TensorView *shape = nullptr;
+    if (!take(found.codes, "weight_packed", {DType::I32}, {{found.rows, words}}) ||
+        !take(found.scales, "weight_scale", scaleTypes(), {{r, c}}) ||
+        !take(shape, "weight_shape", {DType::I64, DType::I32}, {{2}}))
+      return false;
+    const int size = static_cast<int>(dtypeSize(shape->dtype));
+    int64_t stored[2] = {};
+    for (int i = 0; i < 2; ++i)
+      std::memcpy(&stored[i], shape->data + i * size, size); // little-endian, and not negative
+    if (stored[0] != found.rows || stored[1] != found.columns)
+      return fail(module + ".weight_shape",
+                  fmt::format("says [{}, {}], not [{}, {}]", stored[0], stored[1], found.rows, found.columns)),
+             false;
+    if (found.scheme.zeros &&
+        !take(found.zeroPoints, "weight_zero_point", {DType::I32}, {{(r + perWord - 1) / perWord, c}}))
+      return false;
+    return takeOrder("weight_g_idx");
+  }
+
+  bool takeAlongOutputs(int64_t perWord) {
+    const bool awq = found.layout == CodeLayout::PackedAwq;
+    const auto [r, c] = blocks();
+    if (found.rows % perWord || (!awq && found.columns % perWord))
+      return fail(module, fmt::format("[{}, {}] does not fill words of {} codes", found.rows, found.columns, perWord)),
+             false;
+    const std::vector<int64_t> codes = awq ? std::vector{found.columns, found.rows / perWord}
+                                           : std::vector{found.columns / perWord, found.rows};
+    if (!take(found.codes, "qweight", {DType::I32}, {codes}) ||
+        !take(found.scales, "scales", {DType::F16, DType::BF16, DType::F32}, {{c, r}}) ||
+        !take(found.zeroPoints, "qzeros", {DType::I32}, {{c, r / perWord}}))
+      return false;
+    if (!checkZeroPoints())
+      return false;
+    return awq || takeOrder("g_idx");
+  }
+
+  /// A symmetric file has the middle everywhere, or it is labelled wrong. Version 1 cannot tell 15 from a borrow.
+  bool checkZeroPoints() {
+    const int middle = middleOf(found.scheme.format), bits = bitsOf(found.scheme.format);
+    const std::string name = module + ".qzeros";
+    if (found.layout == CodeLayout::PackedGptq1 && !byGptqModel) {
+      const auto highest = static_cast<uint32_t>((1 << bits) - 1);
+      for (uint64_t i = 0; i < found.zeroPoints->elements(); ++i) {
+        uint32_t word;
+        std::memcpy(&word, found.zeroPoints->data + 4 * i, 4);
+        for (int shift = 0; shift < 32; shift += bits)
+          if ((word >> shift & highest) == highest)
+            return fail(name, fmt::format("has a zero point that is stored as {}: tools differ in what version 1 of "
+                                          "GPTQ means by it; save it as `gptq_v2`",
+                                          highest)),
+                   false;
+      }
+    }
+    if (!group.symmetric)
+      return true;
+    for (const uint8_t zero : found.readZeroPoints())
+      if (zero != middle)
+        return fail(name, fmt::format("has zero point {}, but codes of `sym` have {}: is `checkpoint_format` right?",
+                                      zero, middle)),
+               false;
+    found.zeroPoints = nullptr;
+    return true;
+  }
+
+  /// Where each column's group stands, if there is a tensor of it.
+  bool takeOrder(const std::string &ending) {
+    const std::string name = module + "." + ending;
+    if (!file.find(name)) {
+      if (!found.scheme.ordered)
+        return true;
+      return fail(name, "is missing: the groups' order of columns"), false;
+    }
+    const TensorView *order = nullptr;
+    if (!take(order, ending, {DType::I32}, {{found.columns}}))
+      return false;
+    std::vector<int64_t> members(found.blockColumns());
+    bool inOrder = true, none = false;
+    for (int64_t i = 0; i < found.columns; ++i) {
+      int32_t of;
+      std::memcpy(&of, order->data + 4 * i, 4);
+      none = none || of == -1;
+      if (of != -1 && (of < 0 || of >= found.blockColumns()))
+        return fail(name, fmt::format("has group {}; there are {}", of, found.blockColumns())), false;
+      inOrder = inOrder && of == i / found.scaleColumns();
+      if (of >= 0)
+        ++members[of];
+    }
+    if (none || !found.scheme.hasGroups()) // old files: in order
+      inOrder = true;
+    else if (std::any_of(members.begin(), members.end(), [&](int64_t n) { return n != found.scaleColumns(); }))
+      return fail(name, fmt::format("does not give each group {} columns", found.scaleColumns())), false;
+    if (!inOrder && !found.scheme.ordered)
+      return fail(name, "has groups in another order than columns, which config.json does not say"), false;
+    if (found.scheme.ordered && !none)
+      found.order = order;
+    return true;
+  }
+
+  const SafetensorsFile &file;
+  const std::string &module;
+  const Group &group;
+  const bool byGptqModel;
+  std::string &error;
+  QuantisedTensor found;
+};
+
+std::optional<QuantisedTensor> Quantisation::find(const SafetensorsFile &file, const std::string &module, int64_t rows,
+                                                  int64_t columns, std::string &error) const {
+  const Group *group = groupOf(module);
+  if (!group) {
+    error = fmt::format("`{}` is not quantised", module);
+    return std::nullopt;
+  }
+  return Finder(file, module, *group, ByGptqModel, rows, columns, error).run();
+}
+
+static uint32_t wordAt(const TensorView &tensor, int64_t index) {
+  uint32_t word;
+  std::memcpy(&word, tensor.data + 4 * index, 4); // the format does not promise alignment
+  return word;
+}
+/// Code `number` of those that lie one after the other in words.
+static uint8_t codeIn(uint32_t word, int64_t number, int bits) {
+  return static_cast<uint8_t>(word >> number * bits & ((1u << bits) - 1));
+}
+/// Which nibble of a word has output `number` of eight.
+static int64_t nibbleOfAwq(int64_t number) { return number / 2 + number % 2 * 4; }
+
+void QuantisedTensor::readCodes(int64_t row, uint8_t *to) const {
+  const int bits = bitsOf(scheme.format);
+  const int64_t perWord = 32 / bits;
+  switch (layout) {
+  case CodeLayout::Bytes:
+    std::memcpy(to, codes->data + row * columns, columns);
+    break;
+  case CodeLayout::PackedRows: {
+    const int64_t words = (columns + perWord - 1) / perWord;
+    for (int64_t k = 0; k < columns; ++k)
+      to[k] = codeIn(wordAt(*codes, row * words + k / perWord), k % perWord, bits);
+    break;
+  }
+  case CodeLayout::PackedAwq:
+    for (int64_t k = 0; k < columns; ++k)
+      to[k] = codeIn(wordAt(*codes, k * (rows / perWord) + row / perWord), nibbleOfAwq(row % perWord), bits);
+    break;
+  case CodeLayout::PackedGptq:
+  case CodeLayout::PackedGptq1:
+    for (int64_t k = 0; k < columns; ++k)
+      to[k] = codeIn(wordAt(*codes, k / perWord * rows + row), k % perWord, bits);
+    break;
+  }
+}
+
+static float scaleAt(const TensorView &tensor, int64_t index) {
+  switch (tensor.dtype) {
+  case DType::F32:
+    return std::bit_cast<float>(wordAt(tensor, index));
+  case DType::F16:
+  case DType::BF16: {
+    uint16_t bits;
+    std::memcpy(&bits, tensor.data + 2 * index, 2);
+    return std::bit_cast<float>(tensor.dtype == DType::BF16 ? uint32_t(bits) << 16 : convert::f32OfF16(bits));
+  }
+  default: // E8M0
+    return tensor.data[index] == 255 ? NAN : std::ldexp(1.0f, tensor.data[index] - 127);
+  }
+}
+
+std::vector<float> QuantisedTensor::readScales() const {
+  const int64_t r = blockRows(), c = blockColumns();
+  const bool turned = layout == CodeLayout::PackedAwq || layout == CodeLayout::PackedGptq ||
+                      layout == CodeLayout::PackedGptq1;
+  std::vector<float> out(r * c);
+  for (int64_t i = 0; i < r; ++i)
+    for (int64_t j = 0; j < c; ++j)
+      out[i * c + j] = scaleAt(*scales, turned ? j * r + i : i * c + j);
+  return out;
+}
+
+std::vector<uint8_t> QuantisedTensor::readZeroPoints() const {
+  const int64_t r = blockRows(), c = blockColumns();
+  const int bits = bitsOf(scheme.format);
+  const int64_t perWord = 32 / bits;
+  if (scheme.format == WeightFormat::E4m3)
+    return std::vector<uint8_t>(r * c, 0);
+  std::vector<uint8_t> out(r * c, static_cast<uint8_t>(middleOf(scheme.format)));
+  if (!zeroPoints)
+    return out;
+  // Of version 1 the word as a whole was lessened.
+  const uint32_t ones = bits == 4 ? 0x11111111u : 0x01010101u;
+  for (int64_t i = 0; i < r; ++i)
+    for (int64_t j = 0; j < c; ++j) {
+      const bool alongRows = layout == CodeLayout::PackedRows;
+      uint32_t word = wordAt(*zeroPoints, alongRows ? i / perWord * c + j : j * (r / perWord) + i / perWord);
+      if (layout == CodeLayout::PackedGptq1)
+        word += ones;
+      out[i * c + j] = codeIn(word, layout == CodeLayout::PackedAwq ? nibbleOfAwq(i % perWord) : i % perWord, bits);
+    }
+  return out;
+}
+
+std::vector<int32_t> QuantisedTensor::readOrder() const {
+  if (!order)
+    return {};
+  std::vector<int32_t> groups(columns), columnsInOrder(columns);
+  for (int64_t i = 0; i < columns; ++i) {
+    std::memcpy(&groups[i], order->data + 4 * i, 4);
+    columnsInOrder[i] = static_cast<int32_t>(i);
+  }
+  std::stable_sort(columnsInOrder.begin(), columnsInOrder.end(),
+                   [&](int32_t a, int32_t b) { return groups[a] < groups[b]; });
+  return columnsInOrder;
+}
+
+} // namespace megalith
