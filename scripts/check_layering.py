@@ -17,6 +17,7 @@ SHARED_MEMORY = "device/SharedMemory.h"
 SCALAR = "IR/Scalar.h"  # with Ops.h: what operations are, without a module
 ELEMENTWISE = "IR/Elementwise.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
+SCHEME = "Support/WeightScheme.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST, END = "Error.h", "Export.h", "HostLoop.h", "Request.h", "RequestEnd.h"
@@ -42,7 +43,7 @@ ALLOWED = {
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
     "Json": ["Text"],
-    "Checkpoint": ["Json", "Text", "Os", CONVERT],
+    "Checkpoint": ["Json", "Text", "Os", SCHEME, CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
     "Syntax": ["Contract", "Support", "Text"],
     "Sema": ["Contract", "Syntax", "Checkpoint", "Support", "Text", SCALAR, ELEMENTWISE],
@@ -51,7 +52,7 @@ ALLOWED = {
     "Transforms": ["IR", "Support", "Text"],
     "Plan": ["IR", "Contract", "Support", "Text", ABI, CALL_ABI, SHAPE, SHARED_MEMORY],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, CALL_ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, EXACT, SAMPLING],
+    "Reference": ["IR", "Checkpoint", "Requests", "Contract", "Os", "Support", "Text", REQUEST, END, CONVERT, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],

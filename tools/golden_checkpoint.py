@@ -8,6 +8,10 @@ Needs Python alone; the weights are those of random_weights.py.
 import argparse
 import json
 import pathlib
+import shutil
+import tempfile
+
+import quantise_checkpoint
 
 from random_weights import tensor_chunks
 from safetensors_io import write_bf16, write_configs
@@ -18,7 +22,20 @@ FAMILIES = ("llama", "llama3", "llama-bias", "mistral", "mistral-window", "qwen2
             "phi3", "phi3-longrope", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox-sequential")
 
 
+# Those that quantise_checkpoint.py makes of one of them: names in ../test/Families/goldens/quantised.
+QUANTISED = ("llama-fp8-block", "llama-fp8-tensor", "llama-fbgemm", "llama-ct-fp8-channel", "llama-ct-int4",
+             "llama-ct-int4-order", "llama-ct-int8-asym", "llama-awq", "llama-gptq", "llama-gptq-order",
+             "qwen3-ct-fp8-block", "qwen3-gptq-v2", "phi3-fbgemm", "phi3-awq", "gemma2-ct-int8", "gpt_neox-gptq-int8",
+             "gpt_neox-fp8-tensor")
+
+
 def write(golden, directory):
+    if "quantise" in golden:
+        with tempfile.TemporaryDirectory() as plain:
+            write({key: value for key, value in golden.items() if key != "quantise"}, plain)
+            shutil.rmtree(directory, ignore_errors=True)
+            quantise_checkpoint.main([plain, "--out", str(directory), *golden["quantise"]])
+        return
     tensors = golden["tensors"]
     write_configs(directory, golden["config"], golden["config"].get("eos_token_id"))
     write_bf16(pathlib.Path(directory) / "model.safetensors",

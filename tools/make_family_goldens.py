@@ -11,6 +11,7 @@ same checkpoint from the recorded file with Python alone, and the file holds log
      "attention": how bf16 computed it ("sdpa", or "eager" where the class has no other),
      "config": {...},          config.json, as transformers saves it
      "tensors": {name: [shape, mean, deviation]},    in the order of the file
+     "quantise": [...],        options of quantise_checkpoint.py, for a quantised one; logits are those of its values
      "prompts": [{"tokens": [...], "rows": [
          {"position": p,       the input position
           "exact": "...",      fp32 logits (the bf16 weights widened); base64 of f32, little-endian
@@ -29,6 +30,8 @@ import torch
 import transformers
 
 import golden_checkpoint
+from dequantise import dequantised
+from safetensors.torch import save_file
 
 SEED = 7
 ROWS = 11  # at most so many rows of a prompt, its last
@@ -87,6 +90,26 @@ FAMILIES = {
                                                                   "partial_rotary_factor": 1.0}}),
     "stablelm": ("StableLmConfig", {"use_qkv_bias": True}),  # of docs/add-a-model.md
 }
+# Of each: the family, what quantise_checkpoint.py is told, and what differs from SMALL.
+QUANTISED = {
+    "llama-fp8-block": ("llama", "fp8-block", "--block", "32", "64"),
+    "llama-fp8-tensor": ("llama", "fp8-tensor"),
+    "llama-fbgemm": ("llama", "fbgemm"),
+    "llama-ct-fp8-channel": ("llama", "ct-fp8-channel"),
+    "llama-ct-int4": ("llama", "ct-int4", "--group", "32"),
+    "llama-ct-int4-order": ("llama", "ct-int4-order", "--group", "32"),
+    "llama-ct-int8-asym": ("llama", "ct-int8-asym", "--group", "32"),
+    "llama-awq": ("llama", "awq", "--group", "32"),
+    "llama-gptq": ("llama", "gptq", "--group", "32"),
+    "llama-gptq-order": ("llama", "gptq-order", "--group", "32"),
+    "qwen3-ct-fp8-block": ("qwen3", "ct-fp8-block", "--block", "64", "32"),
+    "qwen3-gptq-v2": ("qwen3", "gptq-v2", "--group", "-1"),
+    "phi3-fbgemm": ("phi3", "fbgemm"),
+    "phi3-awq": ("phi3", "awq", "--group", "32"),
+    "gemma2-ct-int8": ("gemma2", "ct-int8"),
+    "gpt_neox-gptq-int8": ("gpt_neox", "gptq-int8", "--group", "32"),
+    "gpt_neox-fp8-tensor": ("gpt_neox", "fp8-tensor"),
+}
 # What the class itself calls the sizes.
 DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                     "intermediate_size", "max_position_embeddings"),
@@ -94,6 +117,10 @@ DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "
 
 
 def configuration(name):
+    if name in QUANTISED:
+        config = configuration(QUANTISED[name][0])
+        config.vocab_size = 128
+        return config
     class_name, changes = FAMILIES[name]
     sizes = {key: value for key, value in SMALL.items() if key not in DROPPED.get(name, ())}
     return getattr(transformers, class_name)(**sizes | changes)
@@ -157,13 +184,20 @@ def golden_of(name):
         directory = pathlib.Path(folder)
         golden = blank_golden(name, directory)
         golden_checkpoint.write(golden, directory)
+        most = ROWS
+        if name in QUANTISED:  # the families' goldens have more rows
+            golden["quantise"] = ["--format", *QUANTISED[name][1:]]
+            most = 4
+            golden_checkpoint.write(golden, directory)
+            save_file(dequantised(directory), directory / "model.safetensors", metadata={"format": "pt"})
+            (directory / "config.json").write_text(json.dumps(golden["config"]))
         prompts = [tokens_of(length, golden["config"]["vocab_size"]) for length in PROMPTS]
         exact = logits_of(directory, torch.float32, "eager", prompts)
         rounded = logits_of(directory, torch.bfloat16, golden["attention"], prompts)
     golden["prompts"] = []
     for tokens, exact_rows, rounded_rows in zip(prompts, exact, rounded):
         rows = []
-        for position in range(max(0, len(tokens) - ROWS), len(tokens)):
+        for position in range(max(0, len(tokens) - most), len(tokens)):
             x, y = exact_rows[position], rounded_rows[position]
             assert x.dtype == torch.float32 and y.dtype == torch.bfloat16
             error = (y.double() - x.double()).norm() / x.double().norm()
@@ -179,13 +213,15 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--out", type=pathlib.Path, default=root / "test/Families/goldens")
     args = parser.parse_args()
-    if unknown := [name for name in args.names if name not in FAMILIES]:
-        parser.error(f"no family `{unknown[0]}`; there are {', '.join(FAMILIES)}")
+    if unknown := [name for name in args.names if name not in FAMILIES and name not in QUANTISED]:
+        parser.error(f"no family `{unknown[0]}`; there are {', '.join([*FAMILIES, *QUANTISED])}")
     torch.set_grad_enabled(False)
     transformers.utils.logging.disable_progress_bar()
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.names or FAMILIES:
-        golden, path = golden_of(name), args.out / f"{name}.json"
+    for name in args.names or [*FAMILIES, *QUANTISED]:
+        path = args.out / ("quantised" if name in QUANTISED else "") / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        golden = golden_of(name)
         # A row and a tensor per line: a change of one is one line of a diff.
         text = json.dumps(golden, separators=(",", ":")).replace('{"position"', '\n{"position"')
         for tensor in golden["tensors"]:

@@ -160,6 +160,8 @@ public:
   std::map<std::string, std::string> modelFiles() const;
   /// Of a program with weights: how many tensors were F16 or F32, by this name. They are rounded to bf16.
   std::map<std::string, int64_t> converted() const;
+  /// Of models whose checkpoints have codes: how, by the model's name: "FP8 in blocks of 128 x 128".
+  std::map<std::string, std::string> formats() const;
   /// A param's value; nullopt when there is none of this name.
   std::optional<int64_t> param(std::string_view name) const;
   /// Tokens that requests may have: those of the first model of `kv:`.
@@ -231,9 +233,11 @@ struct Inspection {
     int64_t layers = 0, heads = 0, kvHeads = 0, headDim = 0, hidden = 0, vocabulary = 0;
     std::vector<std::pair<std::string, int64_t>> others; ///< of the model file's own names: "ffn"
     int64_t parameters = 0;                              ///< each once, however many weights share it
-    int64_t weightBytes = 0;                             ///< of all of them, in bf16
+    int64_t weightBytes = 0;                             ///< of all of them; scales of codes in f32
     int64_t streamedBytes = 0;                           ///< of the matrices that a pass reads, whatever its rows
     int64_t kvBytesPerToken = 0;
+    /// Weights that the checkpoint has as codes, and how: "FP8 in blocks of 128 x 128".
+    std::vector<std::pair<std::string, std::string>> formats;
   };
   struct Tensors {
     std::map<std::string, uint64_t> types; ///< number of tensors, by type: "BF16"

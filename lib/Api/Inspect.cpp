@@ -42,10 +42,15 @@ static Inspection::Shape shapeOf(const CheckedModel &model, const ast::ModelFile
     if (!weight.alias.empty() || !weight.used || weight.part)
       continue;
     out.parameters += elements(weight);
+    const int64_t bytes = weight.scheme.quantised() ? bytesOf(weight.scheme, weight.stored[0], weight.stored[1]) *
+                                                          (weight.perLayer ? model.layers : 1)
+                                                    : weightSize * elements(weight);
+    out.weightBytes += bytes;
     if (streamed.count(weight.name))
-      out.streamedBytes += weightSize * elements(weight);
+      out.streamedBytes += bytes;
+    if (weight.scheme.quantised())
+      out.formats.push_back({weight.name, describe(weight.scheme)});
   }
-  out.weightBytes = weightSize * out.parameters;
   out.kvBytesPerToken = 2 * weightSize * model.kvLayers * model.kvHeads * model.headDim;
   return out;
 }

@@ -75,6 +75,7 @@ std::map<std::string, std::string> Program::modelFiles() const {
   return files;
 }
 std::map<std::string, int64_t> Program::converted() const { return state->compiled.converted(); }
+std::map<std::string, std::string> Program::formats() const { return state->compiled.formats(); }
 
 std::optional<int64_t> Program::param(std::string_view name) const {
   const ir::Module &module = state->compiled.module;

@@ -39,8 +39,8 @@ public:
     if (!isNew)
       return &place->second;
     for (const CheckedWeight &weight : of.checked.weights)
-      for (int64_t layer = 0; !weight.part && weight.scheme.quantised() && layer < (weight.perLayer ? of.checked.layers : 1);
-           ++layer)
+      for (int64_t layer = 0;
+           !weight.part && weight.scheme.quantised() && layer < (weight.perLayer ? of.checked.layers : 1); ++layer)
         if (weight.tensorName(layer) == name) {
           std::string error; // there is none: checkWeights has found it
           const auto found = of.checked.quantisation->find(*of.weights, weight.moduleName(layer), weight.stored[0],
@@ -54,7 +54,8 @@ public:
 
 private:
   static reference::CodedMatrix codedMatrix(const QuantisedTensor &of) {
-    reference::CodedMatrix out{of.scheme, of.rows, of.columns, {}, of.readScales(), of.readZeroPoints(), of.readOrder()};
+    reference::CodedMatrix out{of.scheme,           of.rows,       of.columns, {}, of.readScales(),
+                               of.readZeroPoints(), of.readOrder()};
     out.codes.resize(of.rows * of.columns);
     for (int64_t row = 0; row < of.rows; ++row)
       of.readCodes(row, out.codes.data() + row * of.columns);

@@ -1,6 +1,6 @@
 #include "megalith/Checkpoint/Quantisation.h"
-#include "megalith/Json/JsonText.h"
 #include "device/Convert.h"
+#include "megalith/Json/JsonText.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -111,7 +111,7 @@ private:
   /// What is asked and not done.
   void only(const std::string &key, const json &value, std::initializer_list<const char *> words) {
     if (!value.is_null() && std::none_of(words.begin(), words.end(), [&](const char *word) { return value == word; }))
-      problem(key, fmt::format("`{}` is not supported; `{}` is", jsonShort(value), fmt::join(words, "`, `")));
+      problem(key, fmt::format("`{}` is not supported, only `{}`", jsonShort(value), fmt::join(words, "`, `")));
   }
   void refused(const std::string &key, const char *why) {
     const json value = get(key);
@@ -231,12 +231,41 @@ private:
 
   void readGptq() {
     Group group;
-    harmless({"damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "model_name_or_path",
-              "model_file_base_name", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "dataset", "tokenizer",
-              "backend", "batch_size", "block_name_to_quantize", "disable_exllama", "exllama_config", "model_seqlen",
-              "module_name_preceding_first_block", "pad_token_id", "use_exllama", "mse", "rotation", "offload_to_disk",
-              "act_group_aware", "hyb_act", "failsafe", "vram_strategy", "calibration_data_min_length", "gptaq",
-              "pack_impl", "is_marlin_format", "modules_in_block_to_quantize", "process", "uri", "quantizer"});
+    harmless({"damp_percent",
+              "damp_auto_increment",
+              "static_groups",
+              "true_sequential",
+              "model_name_or_path",
+              "model_file_base_name",
+              "use_cuda_fp16",
+              "max_input_length",
+              "cache_block_outputs",
+              "dataset",
+              "tokenizer",
+              "backend",
+              "batch_size",
+              "block_name_to_quantize",
+              "disable_exllama",
+              "exllama_config",
+              "model_seqlen",
+              "module_name_preceding_first_block",
+              "pad_token_id",
+              "use_exllama",
+              "mse",
+              "rotation",
+              "offload_to_disk",
+              "act_group_aware",
+              "hyb_act",
+              "failsafe",
+              "vram_strategy",
+              "calibration_data_min_length",
+              "gptaq",
+              "pack_impl",
+              "is_marlin_format",
+              "modules_in_block_to_quantize",
+              "process",
+              "uri",
+              "quantizer"});
     const json layout = firstOf("checkpoint_format", "format");
     only("checkpoint_format", layout, {"gptq", "gptq_v2", "gptq_p"});
     group.layout = layout.is_null() || layout == "gptq" ? CodeLayout::PackedGptq1 : CodeLayout::PackedGptq;
@@ -347,7 +376,8 @@ private:
       result.Rules.push_back(std::move(rule));
     for (const json &item : ignored.is_array() ? ignored : json::array()) {
       const std::string text = item.is_string() ? item.get<std::string>() : "";
-      if (auto one = pattern("ignore", item, text.starts_with("re:") ? text.substr(3) : "^" + escaped(text) + "$", text))
+      if (auto one =
+              pattern("ignore", item, text.starts_with("re:") ? text.substr(3) : "^" + escaped(text) + "$", text))
         result.Skipped.push_back(*one);
     }
   }
@@ -367,9 +397,9 @@ private:
       problem("config_groups", fmt::format("`weights`: `{}` `{}` is not supported", key, jsonShort(text(key))));
       return std::nullopt;
     };
-    static const std::set<std::string> known = {"num_bits",  "type",          "strategy",        "group_size",
-                                                "symmetric", "dynamic",       "block_structure", "actorder",
-                                                "observer",  "observer_kwargs", "scale_dtype",   "zp_dtype"};
+    static const std::set<std::string> known = {
+        "num_bits",        "type",     "strategy", "group_size",      "symmetric",   "dynamic",
+        "block_structure", "actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"};
     for (const auto &[key, value] : weights.items())
       if (!known.count(key))
         return problem("config_groups", fmt::format("`{}` of `weights` is not understood", key)), std::nullopt;
@@ -397,8 +427,8 @@ private:
     out.scheme.format = isFloat ? WeightFormat::E4m3 : bits == 4 ? WeightFormat::U4 : WeightFormat::U8;
     out.layout = isFloat ? CodeLayout::Bytes : CodeLayout::PackedRows;
     if (isFloat ? format != "float-quantized" && format != "naive-quantized" : format != "pack-quantized") {
-      problem("format", fmt::format("`{}` is not supported for codes of type `{}`", jsonShort(format),
-                                    jsonShort(text("type"))));
+      problem("format",
+              fmt::format("`{}` is not supported for codes of type `{}`", jsonShort(format), jsonShort(text("type"))));
       return std::nullopt;
     }
     if (isFloat && !out.symmetric)
@@ -556,7 +586,8 @@ private:
     for (const char *one : {"weight_scale_inv", "weight_scale", "scale", "qscale_weight"})
       if (file.find(module + "." + one)) {
         if (!ending.empty())
-          return fail(module + "." + one, fmt::format("stands beside `{}.{}`: which one counts?", module, ending)), false;
+          return fail(module + "." + one, fmt::format("stands beside `{}.{}`: which one counts?", module, ending)),
+                 false;
         ending = one;
       }
     if (ending.empty())
@@ -607,8 +638,8 @@ private:
     if (found.rows % perWord || (!awq && found.columns % perWord))
       return fail(module, fmt::format("[{}, {}] does not fill words of {} codes", found.rows, found.columns, perWord)),
              false;
-    const std::vector<int64_t> codes = awq ? std::vector{found.columns, found.rows / perWord}
-                                           : std::vector{found.columns / perWord, found.rows};
+    const std::vector<int64_t> codes =
+        awq ? std::vector{found.columns, found.rows / perWord} : std::vector{found.columns / perWord, found.rows};
     if (!take(found.codes, "qweight", {DType::I32}, {codes}) ||
         !take(found.scales, "scales", {DType::F16, DType::BF16, DType::F32}, {{c, r}}) ||
         !take(found.zeroPoints, "qzeros", {DType::I32}, {{c, r / perWord}}))
@@ -752,8 +783,8 @@ static float scaleAt(const TensorView &tensor, int64_t index) {
 
 std::vector<float> QuantisedTensor::readScales() const {
   const int64_t r = blockRows(), c = blockColumns();
-  const bool turned = layout == CodeLayout::PackedAwq || layout == CodeLayout::PackedGptq ||
-                      layout == CodeLayout::PackedGptq1;
+  const bool turned =
+      layout == CodeLayout::PackedAwq || layout == CodeLayout::PackedGptq || layout == CodeLayout::PackedGptq1;
   std::vector<float> out(r * c);
   for (int64_t i = 0; i < r; ++i)
     for (int64_t j = 0; j < c; ++j)

@@ -132,6 +132,8 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
     if (!checkWeights(loaded.checked, *loaded.weights, acceptance, diags, report))
       return std::nullopt;
   }
+  if (const auto &quantisation = loaded.checked.quantisation; quantisation && quantisation->quantisesActivations())
+    diags.report(Diag::ActivationsKept, {}, config->path(), quantisation->method());
   findings.accepted = loaded.checked.accepted;
   return loaded;
 }
@@ -174,12 +176,25 @@ std::map<std::string, int64_t> Compilation::converted() const {
   for (const LoadedModel &model : models)
     for (const CheckedWeight &weight : model.checked.weights)
       for (int64_t layer = 0; model.weights && weight.alias.empty() && weight.used && !weight.part &&
-                              layer < (weight.perLayer ? model.checked.layers : 1);
+                              !weight.scheme.quantised() && layer < (weight.perLayer ? model.checked.layers : 1);
            ++layer)
         if (const TensorView *tensor = model.weights->find(weight.tensorName(layer));
             tensor && isConverted(tensor->dtype))
           ++counts[std::string(dtypeName(tensor->dtype))];
   return counts;
+}
+
+std::map<std::string, std::string> Compilation::formats() const {
+  std::map<std::string, std::string> result;
+  for (const LoadedModel &model : models) {
+    std::vector<std::string> found;
+    for (const CheckedWeight &weight : model.checked.weights)
+      if (weight.scheme.quantised() && weight.used && !llvm::is_contained(found, describe(weight.scheme)))
+        found.push_back(describe(weight.scheme));
+    if (!found.empty())
+      result[model.name] = llvm::join(found, ", ");
+  }
+  return result;
 }
 
 /// Gives the files that IR text lists the numbers that they have in `files`. One that is not there has no lines to

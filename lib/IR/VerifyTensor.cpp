@@ -122,10 +122,12 @@ bool Verifier::checkView(const Operation &op) {
     if (&other == &op)
       break;
     if (other.op == Op::Weight && other.has<attr::from>() && other.get<attr::from>() == op.get<attr::from>() &&
-        (storedShape(other) != stored || other.get<attr::layers>() != op.get<attr::layers>() ||
-         schemeOf(other) != schemeOf(op)))
-      return fail(op, fmt::format("weight `{}` is of the same tensor, and of another shape, number of layers or format",
-                                  other.name));
+        (storedShape(other) != stored || other.get<attr::layers>() != op.get<attr::layers>()))
+      return fail(
+          op, fmt::format("weight `{}` is of the same tensor, and of another shape or number of layers", other.name));
+    if (other.op == Op::Weight && other.has<attr::from>() && other.get<attr::from>() == op.get<attr::from>() &&
+        schemeOf(other) != schemeOf(op))
+      return fail(op, fmt::format("weight `{}` is of the same tensor, and has another format", other.name));
   }
   if (!op.has<attr::stored>() && !op.has<attr::view>())
     return true;

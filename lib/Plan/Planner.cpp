@@ -486,6 +486,10 @@ private:
       const Operation *w = weight(model, product->name);
       if (!w)
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
+      if (w->get<attr::format>() != WeightFormat::Bf16)
+        return unsupported(*product,
+                           fmt::format("weight `{}`, which is not bf16 but `{}`; the reference executor has it",
+                                       w->name, ir::word(w->get<attr::format>())));
       auto shape = w->get<attr::shape>();
       m.k = shape[1];
       if (!checkColumns(*product, m.k))

@@ -42,7 +42,7 @@ private:
   struct Tensor {
     const uint16_t *data = nullptr;     ///< the whole tensor
     const CodedMatrix *codes = nullptr; ///< in place of it
-    std::vector<int64_t> shape;     ///< of the weight, which stands in the tensor at `view`
+    std::vector<int64_t> shape;         ///< of the weight, which stands in the tensor at `view`
     WeightView view;
     std::vector<uint16_t> vector; ///< a copy of a vector that does not lie together
     PackedWeight packed;

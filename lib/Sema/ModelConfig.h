@@ -75,8 +75,6 @@ std::string wantedBy(const ast::Requirement &requirement);
 /// Which weights are linear, and the scheme of each as config.json has it. Reports what differs by layer; false on an
 /// error.
 bool readSchemes(CheckedModel &model, Diagnostics &diags);
-/// "FP8 in blocks of 128 x 128"
-std::string describe(const WeightScheme &scheme);
 
 /// Reports what of config.json is not what `for:` and `requires:` say, and each key that nothing
 /// of the model file understands, unless the user accepts it.

@@ -16,9 +16,9 @@ static void markLinear(CheckedModel &model) {
   const auto storage = [&](graph::WeightId id) -> size_t {
     const size_t of = model.weights[id].part ? model.weights[id].part->of : id;
     const std::string &alias = model.weights[of].alias;
-    return alias.empty() ? of
-                         : llvm::find_if(model.weights, [&](const CheckedWeight &w) { return w.name == alias; }) -
-                               model.weights.begin();
+    return alias.empty() ? of : llvm::find_if(model.weights, [&](const CheckedWeight &w) {
+                                  return w.name == alias;
+                                }) - model.weights.begin();
   };
   for (const graph::Node &node : model.graph.nodes)
     for (const graph::WeightId id : node.weights)
@@ -65,7 +65,7 @@ bool readSchemes(CheckedModel &model, Diagnostics &diags) {
       if (const WeightScheme scheme = model.quantisation->schemeOf(module, columns); scheme != weight.scheme) {
         diags.report(Diag::QuantisedLayers, weight.loc, weight.name, first, describe(weight.scheme), module,
                      describe(scheme));
-        break;
+        return false; // mostly it is the same of all
       }
     }
   }

@@ -198,8 +198,9 @@ private:
       if (llvm::StringRef(problem.key).starts_with(path))
         told.push_back(problem);
     if (told.empty()) // a key of another name, or a model file that takes no codes
-      told.push_back({path, path == "quantization_config" ? "the graph of `" + file.name.text + "` is right for no codes"
-                                                          : "this key is not supported"});
+      told.push_back({path, path == "quantization_config"
+                                ? "the graph of `" + file.name.text + "` is right for no codes"
+                                : "this key is not supported"});
     for (const Quantisation::Problem &problem : told) {
       const SourceLoc loc = places.of(config.source(), problem.key);
       diags.report(Diag::QuantisedCheckpoint, loc, loc ? "" : config.path() + ": ", path,
@@ -335,6 +336,8 @@ private:
         diags.report(Diag::TensorType, weight.loc, name, file.path(), std::string(dtypeName(tensor->dtype)),
                      tensor->dtype == DType::F64 ? "save it with `model.to(torch.bfloat16)` before"
                                                  : "take the checkpoint from before it was quantised");
+        if (model.quantisation && weight.isLinear)
+          diags.note("`quantization_config` says that `" + weight.moduleName(layer) + "` is not quantised");
         wrong.insert(name);
         return;
       }
@@ -445,7 +448,7 @@ private:
   Diagnostics &diags;
   std::vector<std::string> names;
   std::set<std::string> read, accepted, wrong;
-  std::set<std::string> meant; ///< patterns that were suggested for missing tensors: that is one mistake
+  std::set<std::string> meant;        ///< patterns that were suggested for missing tensors: that is one mistake
   std::set<std::string> meantModules; ///< whose codes are wrong
   bool reported = false;
 };

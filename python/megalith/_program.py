@@ -190,6 +190,10 @@ class Program:
         """How many tensors were F16 or F32. They are rounded to bf16."""
         return self._core.converted()
 
+    def formats(self) -> dict[str, str]:
+        """Of models whose checkpoints have codes: how, by the model's name."""
+        return self._core.formats()
+
     @property
     def vocabulary(self) -> int:
         """Tokens of the (first) model."""

@@ -70,6 +70,7 @@ static nb::dict dictOf(const Inspection::Shape &shape) {
   out["others"] = others;
   out["parameters"] = shape.parameters;
   out["weight_bytes"] = shape.weightBytes;
+  out["formats"] = shape.formats;
   out["streamed_bytes"] = shape.streamedBytes;
   out["kv_bytes_per_token"] = shape.kvBytesPerToken;
   return out;
@@ -192,6 +193,7 @@ void bindPrograms(nb::module_ &module) {
              return out;
            })
       .def("converted", of([](Program &p) { return p.converted(); }))
+      .def("formats", of([](Program &p) { return p.formats(); }))
       .def("param", [](CompiledProgram &p,
                        const std::string &name) { return alone(*p.mutex, [&] { return p.program.param(name); }); })
       .def("vocabulary", of([](Program &p) { return p.vocabulary(); }))

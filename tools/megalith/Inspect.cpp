@@ -109,6 +109,11 @@ private:
     line("shape", fmt::format("{}", fmt::join(parts, ", ")));
     line("numerics", fmt::format("`{}`, in bf16", model.numerics));
     line("parameters", fmt::format("{}", shape.parameters));
+    std::map<std::string, std::string> codes; // weights, by format
+    for (const auto &[weight, format] : shape.formats)
+      codes[format] += (codes[format].empty() ? "" : ", ") + weight;
+    for (const auto &[format, weights] : codes)
+      line("codes", fmt::format("{}: {}", format, weights));
     line("bytes",
          fmt::format("weights {}, K and V {} a token", sizeText(shape.weightBytes), sizeText(shape.kvBytesPerToken)));
   }
@@ -229,6 +234,8 @@ Json modelJson(const Inspection::Model &model, const std::vector<Floor> &floors)
     out["parameters"] = model.shape->parameters;
     out["weight_bytes"] = model.shape->weightBytes;
     out["streamed_bytes"] = model.shape->streamedBytes;
+    for (const auto &[weight, format] : model.shape->formats)
+      out["formats"][weight] = format;
     out["kv_bytes_per_token"] = model.shape->kvBytesPerToken;
     for (const Floor &floor : floors)
       out["floor"].push_back(

@@ -176,6 +176,8 @@ std::string formatJson(const RunReport &report) {
     summary["accepted"] = accepted;
   if (const auto converted = report.program.converted(); !converted.empty())
     summary["converted"] = converted;
+  if (const auto formats = report.program.formats(); !formats.empty())
+    summary["formats"] = formats;
   if (!report.synthetic.empty())
     summary["synthetic_acceptance"] = report.synthetic;
   summary["metrics"] = results.metrics;
@@ -340,6 +342,8 @@ std::string formatText(const RunReport &report) {
   for (const auto &[model, file] : report.program.modelFiles())
     out += fmt::format("{}: {}\n", shown(model), shown(file));
   out += convertedLine(report.program.converted());
+  for (const auto &[model, format] : report.program.formats())
+    out += fmt::format("weights of {}: {}\n", shown(model), format);
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())
     out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);

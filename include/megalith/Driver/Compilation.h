@@ -75,6 +75,8 @@ struct Compilation {
   std::vector<std::string> accepted() const;
   /// Of all models whose weights were opened: how many tensors that are read have another type than bf16, by its name.
   std::map<std::string, int64_t> converted() const;
+  /// The formats of each model that has codes, by its name.
+  std::map<std::string, std::string> formats() const;
 };
 
 /// Registers `path`, or reports `cannot-read-file`.

@@ -26,10 +26,10 @@ namespace megalith::reference {
 struct CodedMatrix {
   WeightScheme scheme;
   int64_t rows = 0, columns = 0;
-  std::vector<uint8_t> codes;  ///< [rows][columns]
-  std::vector<float> scales;   ///< [blocks of rows][blocks of columns]; those of an order are of its groups
-  std::vector<uint8_t> zeros;  ///< a zero point beside each scale; of e4m3 they are 0
-  std::vector<int32_t> order;  ///< the columns, sorted by their groups; empty: as they are
+  std::vector<uint8_t> codes; ///< [rows][columns]
+  std::vector<float> scales;  ///< [blocks of rows][blocks of columns]; those of an order are of its groups
+  std::vector<uint8_t> zeros; ///< a zero point beside each scale; of e4m3 they are 0
+  std::vector<int32_t> order; ///< the columns, sorted by their groups; empty: as they are
 };
 
 /// Where the tensors of the checkpoints come from.

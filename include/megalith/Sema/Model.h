@@ -84,10 +84,10 @@ struct CheckedModel {
   std::optional<graph::WeightId> positionTable; ///< of which rows are read by position; the shortest
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
-  ConfigFile file;                          ///< the checkpoint's config.json
+  ConfigFile file;                                  ///< the checkpoint's config.json
   std::shared_ptr<const Quantisation> quantisation; ///< null: no weight is coded
-  std::vector<std::string> harmlessTensors; ///< patterns
-  SourceLoc weightsLoc;                     ///< of `weights:`
+  std::vector<std::string> harmlessTensors;         ///< patterns
+  SourceLoc weightsLoc;                             ///< of `weights:`
   /// Keys and tensors that may change the logits, and were taken on the user's word.
   std::vector<std::string> accepted;
 
@@ -100,6 +100,9 @@ struct CheckedModel {
   /// A number of config.json by dotted path; nullopt when absent or no number.
   std::optional<double> configNumber(const std::string &dottedPath) const;
 };
+
+/// "FP8 in blocks of 128 x 128"
+std::string describe(const WeightScheme &scheme);
 
 /// What a model file makes of a key of config.json.
 struct KeyUse {

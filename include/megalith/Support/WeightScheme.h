@@ -31,5 +31,15 @@ struct WeightScheme {
   bool operator==(const WeightScheme &) const = default;
 };
 
+/// Bytes of a matrix: codes, scales in f32, zero points in a byte.
+inline int64_t bytesOf(const WeightScheme &scheme, int64_t rows, int64_t columns) {
+  const int64_t codes = (rows * columns * bitsOf(scheme.format) + 7) / 8;
+  if (!scheme.quantised())
+    return codes;
+  const int64_t down = scheme.scaleRows ? (rows + scheme.scaleRows - 1) / scheme.scaleRows : 1;
+  const int64_t across = scheme.scaleColumns ? (columns + scheme.scaleColumns - 1) / scheme.scaleColumns : 1;
+  return codes + down * across * (scheme.zeros ? 5 : 4);
+}
+
 } // namespace megalith
 #endif

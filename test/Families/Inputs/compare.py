@@ -2,7 +2,8 @@
 
     compare.py DEVICE PROMPTS NAME... -- PIPELINE.yaml [OPTION...]
 
-NAME is a file of ../goldens, or `all` for those whose family has a model file. Writes each
+NAME is a file of ../goldens, or `all` for those whose family has a model file, or `quantised` for those of
+../goldens/quantised. Writes each
 checkpoint anew, runs it on the device and compares the logits of every recorded row of the
 first PROMPTS prompts: each is asked for as a request of its own, whose last token is that
 row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25 times the error that
@@ -69,11 +70,13 @@ def main():
         sys.exit(__doc__)
     device, prompts, *names = sys.argv[1:split]
     pipeline, *options = sys.argv[split + 1:]
-    names = golden_checkpoint.FAMILIES if names == ["all"] else names
-    if absent := [name for name in names if not (ROOT / f"test/Families/goldens/{name}.json").is_file()]:
+    names = (golden_checkpoint.FAMILIES if names == ["all"] else golden_checkpoint.QUANTISED if names == ["quantised"] else
+             names)
+    goldens = ROOT / "test/Families/goldens"
+    paths = [goldens / ("quantised" if name in golden_checkpoint.QUANTISED else "") / f"{name}.json" for name in names]
+    if absent := [path.stem for path in paths if not path.is_file()]:
         sys.exit(f"compare.py: no golden {', '.join(absent)} in test/Families/goldens")
-    results = [compare(ROOT / f"test/Families/goldens/{name}.json", device, int(prompts), pipeline, options)
-               for name in names]
+    results = [compare(path, device, int(prompts), pipeline, options) for path in paths]
     print(f"{sum(results)} of {len(results)} families right on {device}")
     sys.exit(0 if all(results) else 1)
 
