@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 20;
+constexpr int kAbiVersion = 21;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -373,8 +373,24 @@ struct RawTensor {
   long long begin, end;
   int type;
 };
-/// RawTensor::type
-enum RawType : int { kRawBf16, kRawF16, kRawF32 };
+/// RawTensor::type. Those of codes say how these lie in the checkpoint (megalith/Checkpoint/Quantisation.h): elements
+/// are bytes, or words of several codes.
+enum RawType : int {
+  kRawBf16,
+  kRawF16,
+  kRawF32,
+  kRawE8m0,        ///< of scales: 2^(byte - 127)
+  kRawCodes,       ///< [rows, columns], a byte each
+  kRawCodeRows,    ///< words along columns, [rows, words]; zero points along rows, [words, blocks]
+  kRawCodeAwq,     ///< words along rows, [columns, words], in AWQ's order; zero points alike
+  kRawCodeGptq,    ///< words along columns, [words, rows]; zero points along rows, [blocks, words]
+  kRawCodeGptqLess ///< the same; each word of zero points has 1 less in each code
+};
+constexpr bool isRawCodes(int type) { return type >= kRawCodes; }
+/// Bytes of an element.
+constexpr int rawBytes(int type) {
+  return type == kRawF32 || type > kRawCodes ? 4 : type == kRawE8m0 || type == kRawCodes ? 1 : 2;
+}
 
 constexpr int kIncrements = 32;
 

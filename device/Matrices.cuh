@@ -10,6 +10,7 @@
 //   groups         groups of tiles, dealt to the CTAs round robin
 //   firstCta, ctas the CTAs that have groups: the first, and how many
 //   descending     walk the groups from the last one
+//   codes, coding, pieceBlocks   of one whose weights are not bf16: Codes.cuh
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
 // its products in one chain of mma steps of 16 columns each, in ascending order; then the eight
@@ -29,10 +30,24 @@
 
 namespace megalith::device {
 
-template <class M> __device__ constexpr int chunkBytes() { return (int)shape::chunkBytes(M::group, M::chunkBlocks); }
+/// What the weights are where they are not bf16: e4m3, or unsigned numbers with zero points (Codes.cuh).
+enum class Codes { E4m3, Unsigned };
+using shape::Coding;
+template <class M> constexpr bool kCoded = requires { M::codes; };
+template <class M> __device__ constexpr Coding codingOf() {
+  if constexpr (kCoded<M>)
+    return M::coding;
+  else
+    return {};
+}
+
+template <class M> __device__ constexpr int chunkBytes() {
+  return (int)shape::chunkBytes(M::group, M::chunkBlocks, codingOf<M>());
+}
 template <class M> __device__ constexpr int chunksPerGroup() { return M::blocks / M::chunkBlocks; }
+/// Of all chunks.
 template <class M> __device__ constexpr long long matrixBytes() {
-  return shape::matrixBytes(M::groups, M::blocks, M::group);
+  return shape::matrixBytes(M::groups, M::blocks, M::group, M::chunkBlocks, codingOf<M>());
 }
 
 /// What a lane brings of four eights of columns to mma steps: word t of eight number j of row g. at(i, j): where eight

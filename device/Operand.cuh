@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Codes.cuh"
 #include "megalith/Exchange.cuh"
 #include "megalith/Rows.cuh"
 
@@ -108,7 +109,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   float scalars[kRowScalars] = {}; ///< results of reduce(), of a single row
 
   /// A lane's share of the chunks that have been taken.
-  Words4 taken[ahead ? 2 : groupsTaken][blocksTaken][M::group] = {};
+  typename TakenOf<M>::Block taken[ahead ? 2 : groupsTaken][blocksTaken] = {};
 
   /// The sums of `atOnce` groups are added over the warps together: as many as their rows leave room for. A thread then
   /// gets one item: a tile of these groups (`itemTile`), a row (`itemRow`) and a pair of columns. Its row is always the
@@ -132,16 +133,14 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 
   /// A warp's part of the next chunk.
   __device__ __forceinline__ const char *chunk() {
-    return consumer.acquire() + warpId() * (M::chunkBlocks * M::group * kWarpBlockBytes);
+    return consumer.acquire() + warpId() * (chunkBytes<M>() / kConsumerWarps);
   }
   /// Takes the next chunk out of the ring, as number `Place` of those taken.
   template <int Place> __device__ __forceinline__ void takeOne() {
     const char *weights = chunk();
 #pragma unroll
     for (int b = 0; b < M::chunkBlocks; ++b)
-#pragma unroll
-      for (int n = 0; n < M::group; ++n)
-        taken[Place][b][n] = loadWeights<M::group, M::chunkBlocks>(weights, b, n);
+      takeBlock<M>(taken[Place][b], weights, b);
     consumer.template release<1>();
   }
   /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under way together.
@@ -155,9 +154,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         const char *weights = chunk();
 #pragma unroll
         for (int b = 0; b < M::chunkBlocks; ++b)
-#pragma unroll
-          for (int n = 0; n < M::group; ++n)
-            taken[g][c * M::chunkBlocks + b][n] = loadWeights<M::group, M::chunkBlocks>(weights, b, n);
+          takeBlock<M>(taken[g][c * M::chunkBlocks + b], weights, b);
       }
       consumer.template release<chunksTaken>();
     }

@@ -5,10 +5,12 @@
 // that it has, and no others. So launches may run at the same time. Padding is never written: the host clears the
 // stream before.
 //
-// Elements are converted on the way: the stream is bf16.
+// Elements are converted on the way: the stream is bf16. Codes stay what they are, from wherever the checkpoint has
+// them.
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Codes.cuh"
 #include "megalith/Convert.h"
 #include "megalith/Rows.cuh"
 
@@ -87,6 +89,157 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
         pair(j).storeHere(reinterpret_cast<u16 *>(target + i * 16) + 2 * j);
     }
   }
+}
+
+//===--- codes ----------------------------------------------------------------===//
+
+/// A row of codes: row `row` of a tensor [rows, columns]; its scales and zero points are those of a row of blocks.
+/// Without tensor: padding.
+struct CodedRow {
+  const abi::RawTensor *codes = nullptr, *scales = nullptr, *zeros = nullptr;
+  int row = 0, rows = 0, columns = 0;
+  int scaleRow = 0, scaleRows = 1, scaleColumns = 1; ///< its row of blocks, and how many blocks there are
+};
+
+/// Where a code stands: an element of the raw tensor, and which one of its codes.
+struct CodePlace {
+  long long element;
+  int number;
+};
+/// Of the code at a column.
+template <int Bits> __device__ __forceinline__ CodePlace placeOfCode(const CodedRow &of, int column) {
+  constexpr int perWord = 32 / Bits;
+  switch (of.codes->type) {
+  case abi::kRawCodes:
+    return {(long long)of.row * of.columns + column, 0};
+  case abi::kRawCodeRows:
+    return {(long long)of.row * ((of.columns + perWord - 1) / perWord) + column / perWord, column % perWord};
+  case abi::kRawCodeAwq: {
+    const int output = of.row % perWord;
+    return {(long long)column * (of.rows / perWord) + of.row / perWord, output / 2 + output % 2 * 4};
+  }
+  default:
+    return {(long long)(column / perWord) * of.rows + of.row, column % perWord};
+  }
+}
+/// Of a row's zero point for block `block` of columns. Rows have zero points of their own.
+template <int Bits> __device__ __forceinline__ CodePlace placeOfZero(const CodedRow &of, int block) {
+  constexpr int perWord = 32 / Bits;
+  const int output = of.row % perWord;
+  if (of.zeros->type == abi::kRawCodeRows)
+    return {(long long)(of.row / perWord) * of.scaleColumns + block, output};
+  return {(long long)block * (of.rows / perWord) + of.row / perWord,
+          of.zeros->type == abi::kRawCodeAwq ? output / 2 + output % 2 * 4 : output};
+}
+template <int Bits> __device__ __forceinline__ u32 codeAt(const abi::RawTensor &tensor, CodePlace place, u32 more = 0) {
+  const long long at = place.element - tensor.begin;
+  if (tensor.type == abi::kRawCodes)
+    return static_cast<const unsigned char *>(tensor.data)[at];
+  return (static_cast<const u32 *>(tensor.data)[at] + more) >> place.number * Bits & ((1u << Bits) - 1);
+}
+/// The scale of a row's block of columns, as f32.
+__device__ __forceinline__ long long placeOfScale(const CodedRow &of, int block) {
+  const bool turned = of.codes->type >= abi::kRawCodeAwq;
+  return turned ? (long long)block * of.scaleRows + of.scaleRow : (long long)of.scaleRow * of.scaleColumns + block;
+}
+__device__ __forceinline__ float scaleAt(const abi::RawTensor &tensor, long long element) {
+  const long long at = element - tensor.begin;
+  switch (tensor.type) {
+  case abi::kRawF32:
+    return static_cast<const float *>(tensor.data)[at];
+  case abi::kRawE8m0: {
+    const u32 exponent = static_cast<const unsigned char *>(tensor.data)[at];
+    return __uint_as_float(exponent ? exponent << 23 : 0x00400000u); // 2^-127 is subnormal
+  }
+  case abi::kRawF16:
+    return __uint_as_float(convert::f32OfF16(static_cast<const u16 *>(tensor.data)[at]));
+  default:
+    return bf16ToFloat(static_cast<const u16 *>(tensor.data)[at]);
+  }
+}
+
+/// Packs what is here of a matrix of codes of one layer: `rowOf(packedRow)` is the CodedRow to take. All threads of the
+/// grid.
+template <class M, class RowOf> __device__ void packCodes(char *target, RowOf rowOf) {
+  using Kind = KindOf<M>;
+  constexpr int words = CodedBlock<Kind, M::group>::count, codesOfWord = 32 / Kind::bits;
+  constexpr int partBytes = chunkBytes<M>() / kConsumerWarps, chunks = chunksPerGroup<M>();
+  constexpr int slots = Kind::scaleBlocks ? M::chunkBlocks / Kind::scaleBlocks : 0;
+  const long long thread = blockIdx.x * (long long)blockDim.x + threadIdx.x,
+                  threads = (long long)gridDim.x * blockDim.x;
+  // Parts are [group][chunk][warp].
+  const auto firstBlock = [&](long long part) {
+    return int(part % kConsumerWarps) * M::blocks + int(part / kConsumerWarps % chunks) * M::chunkBlocks;
+  };
+  const auto packedRow = [&](long long part, int tile, int row) {
+    return (int(part / kConsumerWarps / chunks) * M::group + tile) * 8 + row;
+  };
+  constexpr long long parts = (long long)M::groups * chunks * kConsumerWarps;
+  for (long long i = thread; i < parts * (M::chunkBlocks * 32 * words); i += threads) {
+    const int t = int(i % words), lane = int(i / words % 32), block = int(i / (32 * words) % M::chunkBlocks);
+    const long long part = i / (M::chunkBlocks * 32 * words);
+    const int columns = (firstBlock(part) + block) * 32;
+    u32 word = 0;
+    bool whole = true, some = false;
+    for (int k = 0; k < codesOfWord; ++k) {
+      const int reg = Kind::bits == 4 ? 4 * t + k % 4 : 2 * t + 1 - k % 2, second = Kind::bits == 4 ? k / 4 : k / 2;
+      const int tile = M::group == 2 ? reg % 2 : 0, eight = M::group == 2 ? reg / 2 : reg;
+      const int column = columns + eight * 8 + (lane & 3) * 2 + second;
+      const CodedRow of = rowOf(packedRow(part, tile, lane >> 2));
+      if (!of.codes || column >= M::k)
+        continue; // padding meets operands that are 0
+      const CodePlace place = placeOfCode<Kind::bits>(of, column);
+      const bool here = isHere(*of.codes, place.element);
+      whole &= here;
+      some |= here;
+      if (here)
+        word |= codeAt<Kind::bits>(*of.codes, place) << k * Kind::bits;
+    }
+    u32 *const to = reinterpret_cast<u32 *>(target + part * partBytes) + i % (M::chunkBlocks * 32 * words);
+    if (whole && some)
+      *to = word;
+    else if (some) // other launches have the rest of the word
+      atomicOr(to, word);
+  }
+  if constexpr (Kind::scalesOfTile > 0)
+    for (long long i = thread; i < parts * (slots * M::group * Kind::scalesOfTile); i += threads) {
+      const int tile = int(i % M::group), row = int(i / M::group % Kind::scalesOfTile);
+      const int slot = int(i / (M::group * Kind::scalesOfTile) % slots);
+      const long long part = i / (slots * M::group * Kind::scalesOfTile);
+      const int block = firstBlock(part) + slot * Kind::scaleBlocks;
+      const CodedRow of = rowOf(packedRow(part, tile, row));
+      if (!of.codes || block * 32 >= M::k)
+        continue;
+      if (const long long place = placeOfScale(of, block / Kind::pieceBlocks); isHere(*of.scales, place))
+        reinterpret_cast<float *>(target + part * partBytes + shape::codeBytes(M::group, M::chunkBlocks, Kind::coding) +
+                                  slot * shape::slotBytes(M::group, Kind::coding))[row * M::group + tile] =
+            scaleAt(*of.scales, place);
+    }
+  if constexpr (Kind::zeros)
+    for (long long i = thread; i < parts * (slots * M::group * 8); i += threads) {
+      const int tile = int(i % M::group), row = int(i / M::group % 8), slot = int(i / (M::group * 8) % slots);
+      const long long part = i / (slots * M::group * 8);
+      const int block = firstBlock(part) + slot * Kind::scaleBlocks;
+      const CodedRow of = rowOf(packedRow(part, tile, row));
+      if (!of.codes || block * 32 >= M::k)
+        continue;
+      const CodePlace place = placeOfZero<Kind::bits>(of, Kind::pieces ? block / max(Kind::pieceBlocks, 1) : 0);
+      if (isHere(*of.zeros, place.element))
+        target[part * partBytes + shape::codeBytes(M::group, M::chunkBlocks, Kind::coding) +
+               slot * shape::slotBytes(M::group, Kind::coding) + 4 * M::group * Kind::scalesOfTile + row * M::group +
+               tile] = (char)codeAt<Kind::bits>(*of.zeros, place,
+                                                of.zeros->type == abi::kRawCodeGptqLess
+                                                    ? (Kind::bits == 4 ? 0x11111111u : 0x01010101u)
+                                                    : 0u);
+    }
+  if constexpr (!Kind::pieces)
+    for (long long i = thread; i < M::groups * M::group * 8; i += threads) {
+      const CodedRow of = rowOf((int)i);
+      if (!of.codes)
+        continue;
+      if (const long long place = placeOfScale(of, 0); isHere(*of.scales, place))
+        reinterpret_cast<float *>(target + matrixBytes<M>())[i] = scaleAt(*of.scales, place);
+    }
 }
 
 /// Copies what is here of a tensor, element by element. All threads of the grid.

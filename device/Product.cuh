@@ -43,6 +43,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   C &consumer = operand.consumer;
   const int numRows = operand.numRows, rowsLog = operand.rowsLog, itemRow = operand.itemRow;
   constexpr bool weightsAreA = M::group == 2; // see Matrices.cuh
+  constexpr bool inPieces = kPieces<M>;
   const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
   if constexpr (!Reduced)
     operand.begin();
@@ -66,6 +67,17 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
         if (const int row = half * 8 + rowInTile; has(row))
           *reinterpret_cast<Float2 *>(at + row * 8 + (lane & 3) * 2) = {acc[0][2 * half], acc[0][2 * half + 1]};
     }
+  };
+  // A piece's sums, which begin anew, into those of the eighth.
+  [[maybe_unused]] const auto addPiece = [](auto &whole, float(&acc)[M::group][4], Float2 scales) {
+#pragma unroll
+    for (int half = 0; half < M::group; ++half)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool second = weightsAreA ? e >= 2 : e % 2;
+        whole[half][e] = __fmaf_rn(second ? scales.y : scales.x, acc[half][e], whole[half][e]);
+        acc[half][e] = 0.0f;
+      }
   };
   // Adds them up, a pair of columns to a thread.
   const auto sumUp = [&](const float *sums, int item) {
@@ -99,6 +111,8 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           break;
         const bool last = !operand.groups.has(group + 1);
         float acc[M::group][4] = {}; // of rows 0 to 7, rows 8 to 15, where the weights are A; else of both
+        // Of codes with a scale for each piece of columns: `acc` is of a piece, and this is of the eighth.
+        [[maybe_unused]] float whole[inPieces ? M::group : 1][4] = {};
 #pragma unroll 1
         for (int first = 0; first < M::blocks; first += operand.window) {
           const int count = min(operand.window, M::blocks - first);
@@ -110,10 +124,10 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                 operand.finishStaged(first, count, finish);
             staged = finished = operand.resident;
           }
-          const auto multiply = [&](const Words4(&chunk)[blocksTaken][M::group], int block) {
+          const auto multiply = [&](const typename TakenOf<M>::Block(&chunk)[blocksTaken], int block) {
 #pragma unroll
             for (int b = 0; b < blocksTaken; ++b) {
-              const Words4(&weights)[M::group] = chunk[b];
+              const auto &weights = weightsOf(chunk[b]);
               if constexpr (weightsAreA) {
 #pragma unroll
                 for (int half = 0; half < (operand.halfTile ? 1 : 2); ++half) {
@@ -133,6 +147,10 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                 mma(acc[0], first.x, first.y, first.z, first.w, weights[0].x, weights[0].y);
                 mma(acc[0], second.x, second.y, second.z, second.w, weights[0].z, weights[0].w);
               }
+              if constexpr (inPieces)
+                if ((b + 1) % KindOf<M>::scaleBlocks == 0 &&
+                    pieceEnds<KindOf<M>>(warp, M::blocks, first + block + b + 1))
+                  addPiece(whole, acc, chunk[b].scales);
             }
           };
           if constexpr (ahead) {
@@ -153,7 +171,10 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
             }
           }
         }
-        handIn(sums, acc, (group - i) * M::group);
+        if constexpr (inPieces)
+          handIn(sums, whole, (group - i) * M::group);
+        else
+          handIn(sums, acc, (group - i) * M::group);
       }
     }
     consumerSync();

@@ -104,11 +104,37 @@ constexpr int kMostTiles = 2;
 constexpr int kMostChunkBlocks = 4;
 
 MEGALITH_SHAPE long long paddedColumns(long long columns) { return roundUp(columns, kColumnsOfWarps); }
-MEGALITH_SHAPE long long chunkBytes(long long group, long long chunkBlocks) {
-  return group * chunkBlocks * kBlockBytes;
+
+/// How the codes of a matrix lie in its chunks (Codes.cuh). As it is here: bf16.
+struct Coding {
+  int bits = 16;       ///< of a code
+  int scaleBlocks = 0; ///< blocks of a warp that share a slot of scales and zero points; 0: there are none
+  int scalesOfTile =
+      0;              ///< in a slot: one for each packed row, 8; one for the even and one for the odd ones, 2; or none
+  bool zeros = false; ///< a slot has a zero point for each packed row
+};
+/// Of one warp in a chunk: codes of its blocks, then slots.
+MEGALITH_SHAPE long long slotBytes(long long group, Coding coding) {
+  return group * (4 * coding.scalesOfTile + (coding.zeros ? kTileColumns : 0));
 }
-MEGALITH_SHAPE long long matrixBytes(long long groups, long long blocks, long long group) {
-  return groups * blocks * group * kBlockBytes;
+MEGALITH_SHAPE long long codeBytes(long long group, long long chunkBlocks, Coding coding) {
+  return group * chunkBlocks * (kTileColumns * kBlockColumns * coding.bits / 8);
+}
+MEGALITH_SHAPE long long partBytes(long long group, long long chunkBlocks, Coding coding) {
+  return roundUp(codeBytes(group, chunkBlocks, coding) +
+                     (coding.scaleBlocks ? chunkBlocks / coding.scaleBlocks * slotBytes(group, coding) : 0),
+                 16);
+}
+MEGALITH_SHAPE long long chunkBytes(long long group, long long chunkBlocks, Coding coding = {}) {
+  return kConsumerWarps * partBytes(group, chunkBlocks, coding);
+}
+MEGALITH_SHAPE long long matrixBytes(long long groups, long long blocks, long long group, long long chunkBlocks,
+                                     Coding coding = {}) {
+  return groups * (blocks / chunkBlocks) * chunkBytes(group, chunkBlocks, coding);
+}
+/// Of scales of whole packed rows, which stand after a layer's chunks.
+MEGALITH_SHAPE long long rowScaleBytes(long long groups, long long group) {
+  return roundUp(groups * group * kTileColumns * 4, 128);
 }
 
 // --- products of one row tile (Operand.cuh, Product.cuh) ------------------------

@@ -243,10 +243,12 @@ inline __device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 p
 /// the rows of `Steps` row steps. Its sums go where StreamPlace::sums says, as UnitSums. Those of a unit's first eighth
 /// are stored, the others are added to what stands there. Where StreamPlace::sums is null, they are dropped.
 ///
-/// Out of line, and one function for all matrices. Most registers hold sums. So addresses in shared memory have to be
-/// constants, and what the caller keeps must not take registers.
-///   S   the CTA's shared memory: ring, sync, scratch, places
-template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline__ void multiplyEighth(int chunks) {
+/// Most registers hold sums. So addresses in shared memory have to be constants, and what the caller keeps must not
+/// take registers.
+///   Kind   of codes (Codes.cuh), or NoCodes. Sums of pieces then go into those of the eighth, `eighth` of all columns
+///   S      the CTA's shared memory: ring, sync, scratch, places
+template <int Group, int ChunkBlocks, int Steps, class Kind, class S>
+__device__ __forceinline__ void multiplyColumns(int chunks, [[maybe_unused]] int eighth) {
   S &shared = *reinterpret_cast<S *>(dynamicShared());
   using C = decltype(shared.stream());
   using W = Windows<C>;
@@ -260,7 +262,8 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   typename C::Ring ring{shared.ring, &shared.sync, home.stage, home.state};
   int windowNext = home.window; // goes around twice: each window comes with both parities
   const auto windowAt = [&] { return windowNext - (windowNext < W::count ? 0 : W::count); };
-  const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * (ChunkBlocks * Group * kWarpBlockBytes);
+  constexpr int partBytes = Kind::template partBytes<Group, ChunkBlocks>();
+  const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * partBytes;
   const char *const windows =
       reinterpret_cast<const char *>(shared.scratch) + W::sumBytes(Steps) + Share::firstEight(Steps) * 128;
   const auto await = [&](bool chunk, bool activations) {
@@ -272,26 +275,27 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
       awaitWindow(shared.sync, windowAt(), windowNext >= W::count);
     __syncwarp(); // lanes poll one by one, and multiply together
   };
-  float sums[eights][4] = {}; // the chain of the sum tree
+  float sums[eights][4] = {};                                      // the chain of the sum tree
+  [[maybe_unused]] float whole[Kind::pieces ? eights : 1][4] = {}; // of the eighth, where the chain is of a piece
   await(true, true);
 #pragma unroll 1
   for (int left = steps; left > 0; --left) {
     const int i = steps - left;
-    const char *const piece =
-        pieces + ring.stage * C::Ring::stageBytes + (ofChunk > 1 ? i % ofChunk * (step * kWarpBlockBytes) : 0);
+    const char *const piece = pieces + ring.stage * C::Ring::stageBytes;
+    const int block = ofChunk > 1 ? i % ofChunk * step : 0; // of the chunk
     const char *const activations =
         windows + windowAt() * W::bytes + (ofWindow > 1 ? i % ofWindow * (step * blockBytes) : 0);
     Words4 weights[step][2];
+    [[maybe_unused]] Float2 scales[Kind::pieces ? step : 1];
 #pragma unroll
     for (int b = 0; b < step; ++b)
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-        weights[b][n] =
-            loadWeights<Group, ChunkBlocks>(piece + (Group == 1 ? n * (ChunkBlocks * kWarpBlockBytes) : 0), b, n);
-    if constexpr (kAsyncMma)
+      Kind::template load<Group, ChunkBlocks>(piece, block, b, weights[b], scales[Kind::pieces ? b : 0]);
+    if constexpr (kAsyncMma && !Kind::pieces)
       asyncMmaBegin();
 #pragma unroll
     for (int b = 0; b < step; ++b) {
+      if constexpr (kAsyncMma && Kind::pieces)
+        asyncMmaBegin();
       const Words4 &w = weights[b][0], &v = weights[b][1];
       const char *const first = activations + b * blockBytes, *const second = first + 2 * coreBytes;
       if constexpr (Group == 2) { // packed as A
@@ -301,8 +305,22 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
         multiplyCores(sums, w.x, v.x, w.y, v.y, first, coreBytes);
         multiplyCores(sums, w.z, v.z, w.w, v.w, second, coreBytes);
       }
+      if constexpr (Kind::pieces) {
+        if constexpr (kAsyncMma)
+          asyncMmaEnd();
+        const int done = i * step + b + 1;
+        if (done % Kind::scaleBlocks == 0 && pieceEnds<Kind>(eighth, chunks * ChunkBlocks, done)) {
+#pragma unroll
+          for (int n = 0; n < eights; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              whole[n][e] = __fmaf_rn(e < 2 ? scales[b].x : scales[b].y, sums[n][e], whole[n][e]);
+              sums[n][e] = 0.0f;
+            }
+        }
+      }
     }
-    if constexpr (kAsyncMma)
+    if constexpr (kAsyncMma && !Kind::pieces)
       asyncMmaEnd();
     const bool chunkEnds = ofChunk == 1 || (i + 1) % ofChunk == 0,
                windowEnds = ofWindow == 1 || (i + 1) % ofWindow == 0 || left == 1;
@@ -333,7 +351,13 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   const int firstEight = Share::firstEight(Steps);
 #pragma unroll
   for (int eight = 0; eight < eights; ++eight) {
-    TileSums part = {{sums[eight][0], sums[eight][1], sums[eight][2], sums[eight][3]}};
+    const auto &of = [&]() -> auto & {
+      if constexpr (Kind::pieces)
+        return whole[eight];
+      else
+        return sums[eight];
+    }();
+    TileSums part = {{of[0], of[1], of[2], of[3]}};
     if (add) {
       const TileSums before = unit.load(firstEight + eight);
 #pragma unroll
@@ -342,6 +366,52 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
     }
     unit.store(firstEight + eight, part);
   }
+}
+
+/// Weights in bf16.
+struct NoCodes {
+  static constexpr bool pieces = false;
+  template <int Group, int ChunkBlocks> static constexpr int partBytes() {
+    return ChunkBlocks * Group * kWarpBlockBytes;
+  }
+  /// What mma takes of block `block + b` of a chunk, of the pieces of a strip. `b` is a constant.
+  template <int Group, int ChunkBlocks>
+  __device__ __forceinline__ static void load(const char *piece, int block, int b, Words4 (&to)[2], Float2 &) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+      to[n] = loadWeights<Group, ChunkBlocks>(
+          piece + block * kWarpBlockBytes + (Group == 1 ? n * (ChunkBlocks * kWarpBlockBytes) : 0), b, n);
+  }
+};
+/// The same of codes.
+template <class Of> struct StripKind : Of {
+  template <int Group, int ChunkBlocks> static constexpr int partBytes() {
+    return (int)shape::partBytes(Group, ChunkBlocks, Of::coding);
+  }
+  template <int Group, int ChunkBlocks>
+  __device__ __forceinline__ static void load(const char *piece, int block, int b, Words4 (&to)[2], Float2 &scales) {
+    CodedBlock<Of, Group> codes[2 / Group];
+#pragma unroll
+    for (int n = 0; n < 2 / Group; ++n)
+      codes[n].template load<ChunkBlocks, true>(piece + n * partBytes<Group, ChunkBlocks>(), block + b);
+    if constexpr (Group == 2) {
+      const BlockWeights<2> of = codes[0].expanded();
+      to[0] = of[0], to[1] = of[1];
+      scales = codes[0].scales;
+    } else {
+      to[0] = codes[0].expanded()[0], to[1] = codes[1].expanded()[0];
+      scales = {codes[0].scales.x, codes[1].scales.x};
+    }
+  }
+};
+
+/// multiplyColumns, out of line: one function for all matrices in bf16, and one for each kind of codes.
+template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline__ void multiplyEighth(int chunks) {
+  multiplyColumns<Group, ChunkBlocks, Steps, NoCodes, S>(chunks, 0);
+}
+template <int Group, int ChunkBlocks, int Steps, class Kind, class S>
+__device__ __noinline__ void multiplyCodes(int chunks, int eighth) {
+  multiplyColumns<Group, ChunkBlocks, Steps, StripKind<Kind>, S>(chunks, eighth);
 }
 
 /// Runs the epilogue for unit `unit` of M, and for the window of rows that begins with row `firstRow`. Where a unit is
@@ -497,12 +567,21 @@ __device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End e
           keep([&](StreamPlace &place) { place.sums = sums; });
         }
         const int steps = W::stepsOfPass(shared.pass.numRows);
-        if (W::steps >= 4 && steps == 4)
+        if constexpr (kCoded<M>) {
+          const int eighth = split ? home().unit % kParts : home().part;
+          if (W::steps >= 4 && steps == 4)
+            multiplyCodes<M::group, M::chunkBlocks, (W::steps >= 4 ? 4 : 1), KindOf<M>, S>(chunksPerGroup<M>(), eighth);
+          else if (W::steps >= 2 && steps == 2)
+            multiplyCodes<M::group, M::chunkBlocks, (W::steps >= 2 ? 2 : 1), KindOf<M>, S>(chunksPerGroup<M>(), eighth);
+          else
+            multiplyCodes<M::group, M::chunkBlocks, 1, KindOf<M>, S>(chunksPerGroup<M>(), eighth);
+        } else if (W::steps >= 4 && steps == 4) {
           multiplyEighth<M::group, M::chunkBlocks, (W::steps >= 4 ? 4 : 1), S>(chunksPerGroup<M>());
-        else if (W::steps >= 2 && steps == 2)
+        } else if (W::steps >= 2 && steps == 2) {
           multiplyEighth<M::group, M::chunkBlocks, (W::steps >= 2 ? 2 : 1), S>(chunksPerGroup<M>());
-        else
+        } else {
           multiplyEighth<M::group, M::chunkBlocks, 1, S>(chunksPerGroup<M>());
+        }
         keep([](StreamPlace &place) { ++place.part; });
       }
       if constexpr (!split)

@@ -158,7 +158,8 @@ Failure Engine::makeRandom(const LoadOptions &how) {
       batches.writeTable(batch, address, table.data());
       TRY(staging->device.copyFrom(staging->stream, table.data(), table.size() * sizeof(table[0])));
       for (const WeightPiece &piece : batch.pieces)
-        TRY(fill(staging->stream, address + piece.offset, piece.begin, piece.end - piece.begin,
+        TRY(fill(staging->stream, address + piece.offset, batches.tensors()[piece.tensor].inHalves(piece.begin),
+                 batches.tensors()[piece.tensor].inHalves(piece.end - piece.begin),
                  batches.tensors()[piece.tensor].fill));
       TRY(pack(m, *staging));
       TRY(staging->stream.synchronize()); // the table is written again

@@ -49,8 +49,25 @@ static Manifest::Model readModel(const JsonView &j) {
   j.at("weights").list([&](const JsonView &w) {
     std::vector<int64_t> shape;
     w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });
-    m.weights.push_back({w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"),
-                         std::move(shape), w.find("by_row") && w.at("by_row").boolean()});
+    m.weights.push_back({w.at("name").string(),
+                         w.at("from").string(),
+                         count(w, "layers"),
+                         count(w, "index"),
+                         std::move(shape),
+                         w.find("by_row") && w.at("by_row").boolean(),
+                         {}});
+    if (const auto codes = w.find("codes")) {
+      const std::string format = codes->at("format").string();
+      WeightScheme &scheme = m.weights.back().scheme;
+      scheme = {WeightFormat::E4m3, count(*codes, "scale_rows"), count(*codes, "scale_columns"),
+                codes->at("zeros").boolean(), false};
+      if (format == "u4" || format == "u8")
+        scheme.format = format == "u4" ? WeightFormat::U4 : WeightFormat::U8;
+      else if (format != "e4m3")
+        codes->at("format").wrong("must be e4m3, u4 or u8");
+      if (m.weights.back().shape.size() != 2)
+        w.at("shape").wrong("must be two sizes, of codes");
+    }
   });
   return m;
 }

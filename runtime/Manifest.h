@@ -4,6 +4,7 @@
 
 #include "megalith/Checkpoint/RopeTable.h"
 #include "megalith/Request.h"
+#include "megalith/Support/WeightScheme.h"
 #include "runtime/RuntimeError.h"
 #include <cstdint>
 #include <string>
@@ -17,7 +18,8 @@ struct Manifest {
     std::string name, from; ///< `from` may contain `{i}`
     int64_t layers, index;  ///< layers 0: one tensor; index of its first pointer
     std::vector<int64_t> shape;
-    bool byRow; ///< the kernel reads single rows of it, in the checkpoint's order
+    bool byRow;          ///< the kernel reads single rows of it, in the checkpoint's order
+    WeightScheme scheme; ///< of codes: then scales and perhaps zero points come after it, each of all layers
   };
   struct Edge {
     std::string name, place;

@@ -53,9 +53,10 @@ struct WeightReader::State {
     const WeightTensor &tensor = batches.tensors()[unit.piece->tensor];
     char *to = places[unit.batch % places.size()] + unit.piece->offset + unit.offset;
     auto error = file.read(*tensor.view, unit.piece->begin * tensor.elementBytes() + unit.offset, unit.bytes, to);
+    Failure wrong = error ? Failure(asRuntimeError(*error)) : checkCodes(tensor, to, unit.bytes);
     lock.lock();
-    if (error && !failure) {
-      failure = asRuntimeError(*error);
+    if (wrong && !failure) {
+      failure = std::move(wrong);
       stopped = true;
     }
     if (--left[unit.batch] == 0 || stopped)

@@ -1,5 +1,6 @@
 #include "runtime/Weights.h"
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace megalith::runtime {
@@ -12,13 +13,71 @@ template <class Take> static void forEachTensor(const Manifest::Model &model, Ta
 }
 
 static abi::RawType rawType(DType dtype) {
-  return dtype == DType::F16 ? abi::kRawF16 : dtype == DType::F32 ? abi::kRawF32 : abi::kRawBf16;
+  return dtype == DType::F16                            ? abi::kRawF16
+         : dtype == DType::F32                          ? abi::kRawF32
+         : dtype == DType::F8E8M0 || dtype == DType::U8 ? abi::kRawE8m0
+                                                        : abi::kRawBf16;
+}
+static abi::RawType rawType(CodeLayout layout) {
+  switch (layout) {
+  case CodeLayout::Bytes:
+    return abi::kRawCodes;
+  case CodeLayout::PackedRows:
+    return abi::kRawCodeRows;
+  case CodeLayout::PackedAwq:
+    return abi::kRawCodeAwq;
+  case CodeLayout::PackedGptq:
+    return abi::kRawCodeGptq;
+  case CodeLayout::PackedGptq1:
+    return abi::kRawCodeGptqLess;
+  }
+  return abi::kRawCodes;
 }
 
-Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights) {
+/// Codes, scales and zero points, each of all layers; false: one is not there.
+static bool findCodes(const Manifest::Weight &w, const SafetensorsFile &weights, const Quantisation &quantisation,
+                      std::vector<WeightTensor> &found, std::string &error) {
+  std::vector<QuantisedTensor> layers;
+  for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer) {
+    std::string name = Manifest::tensorName(w, layer);
+    name.resize(name.size() - std::min<size_t>(name.size(), 7)); // without `.weight`
+    auto coded = quantisation.find(weights, name, w.shape[0], w.shape[1], error);
+    if (!coded)
+      return false;
+    if (coded->scheme != w.scheme) {
+      error = "`" + name + "` is coded in another way than the kernel expects";
+      return false;
+    }
+    layers.push_back(std::move(*coded));
+  }
+  const auto add = [&](const TensorView *view, abi::RawType type) {
+    found.push_back({w.from, view->size / abi::rawBytes(type), type, false, view});
+  };
+  for (const QuantisedTensor &coded : layers) {
+    add(coded.codes, rawType(coded.layout));
+    found.back().e4m3 = w.scheme.format == WeightFormat::E4m3;
+  }
+  for (const QuantisedTensor &coded : layers)
+    add(coded.scales, rawType(coded.scales->dtype));
+  for (const QuantisedTensor &coded : layers)
+    if (w.scheme.zeros)
+      add(coded.zeroPoints, rawType(coded.layout));
+  return true;
+}
+
+Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights,
+                                               const Quantisation *quantisation) {
   std::vector<WeightTensor> found;
   Failure failure;
   forEachTensor(model, [&](const Manifest::Weight &w, std::string name) {
+    if (w.scheme.quantised()) {
+      std::string error = "config.json says nothing of codes";
+      if (!failure && name == Manifest::tensorName(w, 0) &&
+          (!quantisation || !findCodes(w, weights, *quantisation, found, error)))
+        failure = {"weight-missing",
+                   "weight `" + w.name + "` of the manifest is not in " + weights.path() + ": " + error};
+      return;
+    }
     const TensorView *tensor = weights.find(name);
     if (tensor && tensor->shape == w.shape && isWeightType(tensor->dtype))
       found.push_back({std::move(name), tensor->elements(), rawType(tensor->dtype), w.byRow, tensor});
@@ -30,9 +89,38 @@ Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, con
   return found;
 }
 
+/// Of a coded matrix: bytes, or words of 4 bits along columns, and scales of bf16 with which values have the variance
+/// of those of bf16.
+static void addRandomCodes(const Manifest::Weight &w, std::vector<WeightTensor> &tensors) {
+  const auto layers = static_cast<uint64_t>(std::max<int64_t>(1, w.layers));
+  const auto rows = static_cast<uint64_t>(w.shape[0]), columns = static_cast<uint64_t>(w.shape[1]);
+  const bool four = w.scheme.format == WeightFormat::U4;
+  const auto blocks = [](int64_t of, uint64_t size) { return of ? (size + of - 1) / of : 1; };
+  const uint64_t down = blocks(w.scheme.scaleRows, rows), across = blocks(w.scheme.scaleColumns, columns);
+  const double deviation = four ? 4.6 : w.scheme.format == WeightFormat::U8 ? 74 : 100; // of random codes, about
+  const auto mean = static_cast<float>(1 / (deviation * std::sqrt(static_cast<double>(columns))));
+  const auto add = [&](const char *what, uint64_t elements, abi::RawType type, float scale, float middle) {
+    for (uint64_t layer = 0; layer < layers; ++layer) {
+      std::string name = Manifest::tensorName(w, static_cast<int64_t>(layer)) + what;
+      const Fill fill{crc32(name), scale, middle};
+      tensors.push_back({std::move(name), elements, type, false, nullptr, fill});
+    }
+  };
+  const abi::RawType type = four ? abi::kRawCodeRows : abi::kRawCodes;
+  add("", four ? rows * ((columns + 7) / 8) : rows * columns, type, 2, 0);
+  add("_scale", down * across, abi::kRawBf16, mean / 4, mean);
+  if (w.scheme.zeros)
+    add("_zero", four ? (rows + 7) / 8 * across : rows * across, type, 2, 0);
+}
+
 std::vector<WeightTensor> randomWeights(const Manifest::Model &model) {
   std::vector<WeightTensor> tensors;
   forEachTensor(model, [&](const Manifest::Weight &w, std::string name) {
+    if (w.scheme.quantised()) {
+      if (name == Manifest::tensorName(w, 0))
+        addRandomCodes(w, tensors);
+      return;
+    }
     const uint64_t elements = std::accumulate(w.shape.begin(), w.shape.end(), uint64_t(1), std::multiplies<>());
     const Fill fill = fillOf(name, w.shape);
     tensors.push_back({std::move(name), elements, abi::kRawBf16, w.byRow, nullptr, fill});
@@ -46,7 +134,7 @@ Outcome<std::vector<std::vector<WeightTensor>>> findAllWeights(const Manifest &m
   for (size_t i = 0; i < manifest.models.size(); ++i) {
     if (i >= checkpoints.size())
       return RuntimeError{"weight-missing", "there is no checkpoint for model `" + manifest.models[i].name + "`"};
-    auto tensors = findWeights(manifest.models[i], checkpoints[i]);
+    auto tensors = findWeights(manifest.models[i], checkpoints[i], checkpoints.quantisation(i));
     if (!tensors)
       return tensors.error;
     all.push_back(std::move(*tensors.value));
@@ -80,6 +168,13 @@ uint64_t totalBytes(const std::vector<WeightBatches> &models) {
   for (const WeightBatches &of : models)
     total += of.totalBytes();
   return total;
+}
+
+Failure checkCodes(const WeightTensor &tensor, const char *bytes, uint64_t count) {
+  if (tensor.e4m3 && std::any_of(bytes, bytes + count, [](char code) { return (code & 0x7f) == 0x7f; }))
+    return RuntimeError{"weight-code",
+                        "a tensor `" + tensor.name + "` has a NaN among its codes; the checkpoint is broken"};
+  return std::nullopt;
 }
 
 RuntimeError asRuntimeError(const FileError &error) { return {error.kind, error.file + ": " + error.message}; }

@@ -8,6 +8,7 @@
 #define MEGALITH_RUNTIME_WEIGHTS_H
 
 #include "device/Abi.h"
+#include "megalith/Checkpoint/Quantisation.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "runtime/Fill.h"
 #include "runtime/Manifest.h"
@@ -20,12 +21,18 @@ namespace megalith::runtime {
 class Checkpoints {
 public:
   Checkpoints(const SafetensorsFile &one) : files{&one} {}
-  Checkpoints(std::vector<const SafetensorsFile *> files) : files(std::move(files)) {}
+  /// `quantisations`: of each, null where no weight is coded; or none at all.
+  Checkpoints(std::vector<const SafetensorsFile *> files, std::vector<const Quantisation *> quantisations = {})
+      : files(std::move(files)), quantisations(std::move(quantisations)) {}
   size_t size() const { return files.size(); }
   const SafetensorsFile &operator[](size_t model) const { return *files[model]; }
+  const Quantisation *quantisation(size_t model) const {
+    return model < quantisations.size() ? quantisations[model] : nullptr;
+  }
 
 private:
   std::vector<const SafetensorsFile *> files;
+  std::vector<const Quantisation *> quantisations;
 };
 
 struct LoadOptions {
@@ -53,18 +60,25 @@ struct WeightTensor {
   /// Where its values come from: the checkpoint, or a formula.
   const TensorView *view = nullptr;
   Fill fill = {};
-  uint64_t elementBytes() const { return type == abi::kRawF32 ? 4 : 2; }
+  bool e4m3 = false; ///< bytes of e4m3, none of which may be NaN
+  /// Elements of two bytes, which formulas make.
+  uint64_t inHalves(uint64_t elements) const { return (elements * elementBytes() + 1) / 2; }
+  uint64_t elementBytes() const { return static_cast<uint64_t>(abi::rawBytes(type)); }
 };
 
 /// The tensors of each model of the kernel: findWeights. `checkpoints` has one for each.
 Outcome<std::vector<std::vector<WeightTensor>>> findAllWeights(const Manifest &manifest,
                                                                const Checkpoints &checkpoints);
 /// All of them in the order of ModelParams::weights. `weight-missing` when one is absent or has another shape or a type
-/// that no weight has.
-Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights);
+/// that no weight has. `quantisation`: of a model whose weights are codes.
+Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights,
+                                               const Quantisation *quantisation = nullptr);
 /// The same, made by formulas.
 std::vector<WeightTensor> randomWeights(const Manifest::Model &model);
 std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manifest);
+
+/// `weight-code`: `bytes` of this tensor have an e4m3 that is NaN, which no conversion knows.
+Failure checkCodes(const WeightTensor &tensor, const char *bytes, uint64_t count);
 
 /// What the checkpoint says is wrong with it, as the runtime tells it.
 RuntimeError asRuntimeError(const FileError &error);

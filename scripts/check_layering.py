@@ -58,7 +58,7 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
             *SHARED],
-    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", ABI, CALL_ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", SCHEME, ABI, CALL_ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.

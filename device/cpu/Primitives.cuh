@@ -41,6 +41,13 @@ u32 mulBf16(u32 a, u32 b) {
                   __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
 }
 
+u32 fmaBf16(u32 a, u32 b, u32 c) { // f64 holds the sum of what codes become
+  const auto one = [](u32 x, u32 y, u32 z) {
+    return (float)((double)__uint_as_float(x) * (double)__uint_as_float(y) + (double)__uint_as_float(z));
+  };
+  return packBf16(one(a << 16, b << 16, c << 16), one(a & 0xffff0000u, b & 0xffff0000u, c & 0xffff0000u));
+}
+
 void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   const cpu::MmaLane mine = {{c[0], c[1], c[2], c[3]}, {a0, a1, a2, a3}, {b0, b1}};
   const char *all = cpu::kernel::warp(cpu::WarpOp::Mma, ~0u, &mine, sizeof(mine), cpu::kernel::mmaOfWarp);

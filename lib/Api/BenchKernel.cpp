@@ -42,7 +42,7 @@ int64_t api::streamedBytes(const plan::Plan &plan, size_t model) {
   int64_t bytes = 0;
   for (const plan::Matrix &m : plan.models[model].matrices)
     for (const plan::PairRange &r : m.ranges)
-      bytes += 2 * r.columns * m.k * (r.second.empty() ? 1 : 2) * std::max<int64_t>(1, m.layers);
+      bytes += bytesOf(m.scheme(), r.columns, m.k) * (r.second.empty() ? 1 : 2) * std::max<int64_t>(1, m.layers);
   return bytes;
 }
 

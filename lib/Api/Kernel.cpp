@@ -123,11 +123,14 @@ private:
   runtime::Checkpoints weights() const {
     const driver::Compilation &compiled = kernel->program->compiled;
     std::vector<const SafetensorsFile *> files;
+    std::vector<const Quantisation *> quantisations;
     for (const ir::Operation *model : ir::modelsByNumber(compiled.module))
       for (const driver::LoadedModel &loaded : compiled.models)
-        if (loaded.name == model->name)
+        if (loaded.name == model->name) {
           files.push_back(&*loaded.weights);
-    return files;
+          quantisations.push_back(loaded.checked.quantisation.get());
+        }
+    return {files, quantisations};
   }
   bool random() const { return measured == tools::Weights::Random; }
 

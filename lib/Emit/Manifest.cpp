@@ -46,6 +46,11 @@ ordered_json weightsJson(const ir::Operation &model) {
                     {"shape", ir::storedShape(op)}});
     if (isReadByRow(model, op))
       list.back()["by_row"] = true;
+    if (const WeightScheme scheme = ir::schemeOf(op); scheme.quantised())
+      list.back()["codes"] = {{"format", word(scheme.format)},
+                              {"scale_rows", scheme.scaleRows},
+                              {"scale_columns", scheme.scaleColumns},
+                              {"zeros", scheme.zeros}};
   }
   return list;
 }

@@ -23,6 +23,11 @@ void emitModelFacts(CodeWriter &w, const ir::Module &module) {
   list("pageTokens", [](const auto &, const ir::Operation *pool) { return pool ? pool->get<attr::page_tokens>() : 1; });
 }
 
+int partsOf(const ir::Operation &weight) {
+  const WeightScheme scheme = ir::schemeOf(weight);
+  return !scheme.quantised() ? 1 : scheme.zeros ? 3 : 2;
+}
+
 std::map<std::string, int> weightIndices(const ir::Operation &model) {
   std::map<std::string, int> index, ofTensor;
   int next = 0;
@@ -32,7 +37,7 @@ std::map<std::string, int> weightIndices(const ir::Operation &model) {
     const auto [at, isNew] = ofTensor.try_emplace(op.get<attr::from>(), next);
     index[op.name] = at->second;
     if (isNew)
-      next += ir::tensorsOf(op);
+      next += ir::tensorsOf(op) * partsOf(op);
   }
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight && op.has<attr::alias>())

@@ -29,6 +29,28 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
          view.columnStride == 1 ? "" : fmt::format(", {}", view.columnStride));
 }
 
+/// The same of codes, whose scales and zero points stand after them in the table.
+static void emitCodedRow(CodeWriter &w, const Operation &model, const std::map<std::string, int> &index,
+                         const std::string &weight, const std::string &row, int64_t rows) {
+  const Operation &op = ir::storageOf(model, weight);
+  const WeightScheme scheme = ir::schemeOf(op);
+  const int64_t tensorRows = ir::storedShape(op)[0], columns = ir::storedShape(op)[1], tensors = ir::tensorsOf(op);
+  WeightView view = ir::viewOf(op); // in rows of the tensor
+  for (int64_t *size : {&view.offset, &view.blockStride, &view.rowStride})
+    *size /= columns;
+  const int64_t scaleRows = scheme.scaleRows ? scheme.scaleRows : tensorRows,
+                scaleColumns = scheme.scaleColumns ? scheme.scaleColumns : columns;
+  const auto part = [&](int64_t number) {
+    return fmt::format("raw + {}{}", index.at(weight) + number * tensors, op.get<attr::layers>() ? " + layer" : "");
+  };
+  w.line("if ({} >= {})", row, rows);
+  w.line("  return CodedRow();");
+  w.line("const int ofTensor = int({});", firstOfRow(view, row, rows));
+  w.line("return CodedRow{{{}, {}, {}, ofTensor, {}, {}, ofTensor / {}, {}, {}}};", part(0), part(1),
+         scheme.zeros ? part(2) : "nullptr", tensorRows, columns, scaleRows, (tensorRows + scaleRows - 1) / scaleRows,
+         (columns + scaleColumns - 1) / scaleColumns);
+}
+
 void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair) {
   switch (r.pairing) {
   case plan::Pairing::Adjacent:
@@ -71,15 +93,21 @@ static void emitPackModel(CodeWriter &w, const ir::Module &module, const plan::P
     for (const plan::PairRange &r : m.ranges)
       for (const std::string &weight : {r.weight, r.second})
         if (!weight.empty()) {
-          std::string tensor = fmt::format("{}{}", index.at(weight), m.layers ? " + layer" : "");
-          if (!llvm::is_contained(weights, tensor)) // several may be views of one
-            weights.push_back(std::move(tensor));
+          const Operation &op = ir::storageOf(model, weight);
+          for (int part = 0; part < partsOf(op); ++part) {
+            std::string tensor =
+                fmt::format("{}{}", index.at(weight) + part * ir::tensorsOf(op), m.layers ? " + layer" : "");
+            if (!llvm::is_contained(weights, tensor)) // several may be views of one
+              weights.push_back(std::move(tensor));
+          }
         }
+    const bool coded = m.format != WeightFormat::Bf16;
+    const auto emitRow = coded ? emitCodedRow : emitWeightRow;
     w.line("if (!someHere(raw, {}))", fmt::join(weights, ", "));
     w.line("  continue;");
-    auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
-                                       "[&](int packedRow) -> RawRow",
-                                       type));
+    auto lambda = w.lambda(fmt::format("{1}<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
+                                       "[&](int packedRow) -> {2}",
+                                       type, coded ? "packCodes" : "packMatrix", coded ? "CodedRow" : "RawRow"));
     w.line("const int pair = packedRow / 2, odd = packedRow % 2;");
     for (const plan::PairRange &r : m.ranges) {
       auto range = w.scope(fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs), r.weight);
@@ -87,13 +115,13 @@ static void emitPackModel(CodeWriter &w, const ir::Module &module, const plan::P
       emitPairColumns(w, r, "j");
       if (r.pairing == plan::Pairing::Dual) {
         auto second = w.scope("if (odd)");
-        emitWeightRow(w, model, index, r.second, "c0", r.columns);
+        emitRow(w, model, index, r.second, "c0", r.columns);
       }
       if (r.pairing != plan::Pairing::Dual)
         w.line("const int row = odd ? c1 : c0;");
-      emitWeightRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns);
+      emitRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns);
     }
-    w.line("return RawRow();");
+    w.line("return {}();", coded ? "CodedRow" : "RawRow");
   }
   for (const plan::Vector &v : planned.vectors) {
     auto loop =

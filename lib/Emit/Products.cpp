@@ -15,6 +15,10 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   const plan::Matrix &m = planned.matrices[phase.matrix];
   Group group(module, planned, names, op.region());
   declareWeights(group);
+  if (m.rowScales)
+    w.line("const RowScales rowScales{{packedVector({}, {}{}::offset + matrixBytes<{}>())}};", names.params(),
+           inLayers ? fmt::format("layer * {}::layerBytes + ", names.matrix(phase.matrix)) : "",
+           names.matrix(phase.matrix), names.matrix(phase.matrix));
   const auto early = emitEarly(group, phase, m);
   emitSinkDeclarations(group);
   emitEpilogue(group, phase, m, early);
@@ -268,12 +272,16 @@ TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const pla
     for (const Early &e : loads.ofRange.back())
       (e.words ? loads.words : loads.values) = std::max(e.words ? loads.words : loads.values, e.at + 1);
   }
+  if (m.rowScales)
+    loads.scales = loads.values++;
   if (loads.words + loads.values == 0) {
     w.line("const auto early = [](int, int) { return Nothing{}; };");
     return loads;
   }
   auto lambda = w.record("const auto early = [&](int row, int pair)");
   w.line("Beside<{}, {}> beside = {{}};", loads.words, loads.values);
+  if (loads.scales)
+    w.line("beside.values[{}] = rowScales.of(pair);", *loads.scales);
   for (auto [r, list] : llvm::zip(m.ranges, loads.ofRange)) {
     if (list.empty())
       continue;
@@ -310,6 +318,9 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
       "const auto epilogue = [&](int tile, {} row, int pair, float y0, float y1, {})", byWarps ? "RowOfWarp" : "int",
       early.words + early.values ? fmt::format("const Beside<{}, {}> &beside", early.words, early.values)
                                  : std::string("Nothing")));
+  if (early.scales)
+    for (int i = 0; i < 2; ++i)
+      w.line("y{0} = __fmul_rn(y{0}, beside.values[{1}].v[{0}]);", i, *early.scales);
   for (auto [r, list] : llvm::zip(m.ranges, early.ofRange)) {
     auto range = emitRange(r, m);
     Vectors vectors(w, group, widthOf(r), r.columns, marker());

@@ -15,6 +15,9 @@ std::string vectorAddress(const Names &names, const plan::Vector &v);
 /// Index of each weight's first pointer in LaunchParams::weights: weights of one tensor share it. In the order
 /// of the manifest (aliases share their target's).
 std::map<std::string, int> weightIndices(const ir::Operation &model);
+/// How many entries of that table a weight has for each of its tensors: codes have scales and perhaps zero points after
+/// them, each of all tensors.
+int partsOf(const ir::Operation &weight);
 
 /// What both units of a kernel for several models say of these (Units.cuh).
 void emitModelFacts(CodeWriter &w, const ir::Module &module);

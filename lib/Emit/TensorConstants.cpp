@@ -117,6 +117,12 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
          m.chunkBlocks);
   w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta,
          ctas);
+  if (m.format != WeightFormat::Bf16) {
+    w.line("static constexpr Codes codes = Codes::{};", m.format == WeightFormat::E4m3 ? "E4m3" : "Unsigned");
+    w.line("static constexpr Coding coding = {{.bits = {}, .scaleBlocks = {}, .scalesOfTile = {}, .zeros = {}}};",
+           m.coding.bits, m.coding.scaleBlocks, m.coding.scalesOfTile, m.coding.zeros);
+    w.line("static constexpr int pieceBlocks = {}; // of columns that a scale is for", m.pieceBlocks);
+  }
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts,

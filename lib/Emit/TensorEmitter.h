@@ -180,6 +180,7 @@ private:
   struct EarlyLoads {
     std::vector<std::vector<Early>> ofRange;
     size_t words = 0, values = 0; ///< of a range, at most
+    std::optional<size_t> scales; ///< which value the scales of a pair of packed rows are
   };
   /// The operations that make those of them that stand in no buffer.
   static Slice opsOf(const Group &group, llvm::ArrayRef<Early> early);

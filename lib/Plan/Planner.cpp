@@ -6,6 +6,7 @@
 #include "Layout.h"
 #include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
+#include <numeric>
 #include <set>
 
 namespace megalith::plan {
@@ -19,7 +20,7 @@ using ir::Value;
 
 int64_t Matrix::sets() const { return setsOf(groups); }
 int64_t Matrix::units() const { return unitParts ? unitsOf(groups, unitParts) : 0; }
-int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks); }
+int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks, coding); }
 
 namespace {
 
@@ -486,10 +487,8 @@ private:
       const Operation *w = weight(model, product->name);
       if (!w)
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
-      if (w->get<attr::format>() != WeightFormat::Bf16)
-        return unsupported(*product,
-                           fmt::format("weight `{}`, which is not bf16 but `{}`; the reference executor has it",
-                                       w->name, ir::word(w->get<attr::format>())));
+      if (!takeScheme(*product, *w, number == 0, m))
+        return false;
       auto shape = w->get<attr::shape>();
       m.k = shape[1];
       if (!checkColumns(*product, m.k))
@@ -534,15 +533,65 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks < kMostChunkBlocks && 2 * m.chunkBytes() <= plan.knobs.chunk &&
+    while (m.chunkBlocks < kMostChunkBlocks &&
+           2 * kConsumerWarps * codeBytes(m.group, m.chunkBlocks, m.coding) <= plan.knobs.chunk &&
            m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
-    m.bytes = matrixBytes(m.groups, m.blocks, m.group);
+    if (m.coding.scalesOfTile || m.coding.zeros)
+      m.coding.scaleBlocks = static_cast<int>(m.pieceBlocks ? std::gcd(m.pieceBlocks, m.chunkBlocks) : m.chunkBlocks);
+    if (m.coding.scalesOfTile)
+      m.coding.scalesOfTile = scalesOfTile(m, model);
+    m.bytes = matrixBytes(m.groups, m.blocks, m.group, m.chunkBlocks, m.coding) +
+              (m.rowScales ? rowScaleBytes(m.groups, m.group) : 0);
     if (plan.rowsAtOnce > kTileRows)
       planUnits(m);
     phase.matrix = planned.matrices.size();
     planned.matrices.push_back(std::move(m));
     return true;
+  }
+
+  /// How a weight of the matrix is coded: all weights that are streamed together alike.
+  bool takeScheme(const Operation &product, const Operation &w, bool first, Matrix &m) {
+    const WeightScheme scheme = ir::schemeOf(w);
+    if (scheme.ordered)
+      return unsupported(product, fmt::format("weight `{}`, whose groups have an order of columns; the reference "
+                                              "executor has it",
+                                              w.name));
+    const bool rowScales = scheme.quantised() && !scheme.hasGroups();
+    if (!first && (m.format != scheme.format || m.pieceBlocks != scheme.scaleColumns / kBlockColumns ||
+                   m.rowScales != rowScales || m.coding.zeros != scheme.zeros))
+      return unsupported(product, fmt::format("weight `{}`, which is coded in another way than `{}`, with which it is "
+                                              "streamed; the reference executor has it",
+                                              w.name, m.name));
+    if (first)
+      m.scaleRows = scheme.scaleRows;
+    m.format = scheme.format;
+    m.pieceBlocks = scheme.scaleColumns / kBlockColumns;
+    m.rowScales = rowScales;
+    m.coding.bits = bitsOf(scheme.format);
+    m.coding.zeros = scheme.zeros;
+    m.coding.scalesOfTile = scheme.hasGroups() ? kTileColumns : 0;
+    return true;
+  }
+
+  /// Two, where the even and the odd packed rows of each tile have one scale each; else 8.
+  int scalesOfTile(const Matrix &m, const Operation &model) {
+    for (const PairRange &r : m.ranges)
+      for (const std::string &name : {r.weight, r.second}) {
+        if (name.empty())
+          continue;
+        const Operation &w = *weight(model, name);
+        const WeightView view = ir::viewOf(w);
+        const int64_t rows = w.get<attr::scale_rows>(), columns = ir::storedShape(w)[1],
+                      tileRows = r.pairing == Pairing::Adjacent ? kTileColumns : kPairsOfTile;
+        // Four neighbouring pairs are neighbouring rows, which begin at a multiple of their number.
+        if (rows % tileRows || (view.offset / columns) % tileRows ||
+            (r.columns > view.block && view.block % tileRows) || (view.blockStride / columns) % tileRows ||
+            (r.columns > 1 && view.rowStride != columns) ||
+            (r.pairing == Pairing::Half && ((r.turned / 2) % kPairsOfTile || (r.dim - r.turned) / 2 % kPairsOfTile)))
+          return kTileColumns;
+      }
+    return 2;
   }
 
   /// All columns in a unit when that leaves no CTA much more to do than eighths of them would: their sums go

@@ -58,6 +58,15 @@ static void printPhases(std::string &out, const ModelPlan &planned, const std::v
   }
 }
 
+/// Where scales and zero points of codes stand.
+static std::string codingText(const Matrix &m) {
+  std::string text =
+      m.rowScales ? ", a scale for each row" : fmt::format(", scales for {} columns", m.pieceBlocks * kBlockColumns);
+  if (m.coding.scalesOfTile)
+    text += m.coding.scalesOfTile == 2 ? ", two for a tile" : ", one for each row";
+  return text + (m.coding.zeros ? ", with zero points" : "");
+}
+
 static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &planned) {
   out += "matrices (in stream order)\n";
   for (const Matrix &m : planned.matrices) {
@@ -70,6 +79,8 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
     out += fmt::format(", offset {}\n", m.offset);
+    if (m.format != WeightFormat::Bf16)
+      out += fmt::format("    codes {}{}, {} bytes of a layer\n", ir::word(m.format), codingText(m), m.bytes);
     const int64_t unitsEach = (m.units() + plan.ctas - 1) / plan.ctas; // at most
     if (m.unitParts)
       out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n",

@@ -34,6 +34,9 @@ public:
       return "of `--plan stamps=1`, which takes the times of phases";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
+    for (const Matrix &m : planned.matrices)
+      if (m.format != WeightFormat::Bf16)
+        return fmt::format("weights of `{}` are codes", m.name);
     const Segment &body = planned.segments[0];
     if (body.repeated.empty())
       return "the model has no layers";

@@ -200,7 +200,7 @@ Failure CpuEngine::upload(const runtime::Checkpoints &weights, const runtime::Lo
     const uint64_t size = tensor.elementBytes();
     if (auto error = weights[model].read(*tensor.view, piece.begin * size, (piece.end - piece.begin) * size, to))
       return runtime::asRuntimeError(*error);
-    return std::nullopt;
+    return runtime::checkCodes(tensor, to, (piece.end - piece.begin) * size);
   };
   if (Failure failure = packAll(models, how, read))
     return failure;
@@ -226,7 +226,7 @@ Failure CpuEngine::makeRandom(const runtime::LoadOptions &how) {
     return RuntimeError{"cpu-kernel", "the kernel has no `megalith_fill`, so it cannot make weights"};
   const auto models = runtime::batchesOf(runtime::randomWeightsOfAll(info), how.batchBytes);
   const auto make = [&](size_t, const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) {
-    return fill(to, piece.begin, piece.end - piece.begin, tensor.fill);
+    return fill(to, tensor.inHalves(piece.begin), tensor.inHalves(piece.end - piece.begin), tensor.fill);
   };
   if (Failure failure = packAll(models, how, make))
     return failure;

@@ -9,6 +9,7 @@
 #ifndef MEGALITH_PLAN_PLAN_H
 #define MEGALITH_PLAN_PLAN_H
 
+#include "device/Shape.h"
 #include "megalith/IR/IR.h"
 #include "megalith/Support/Diagnostics.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -73,9 +74,14 @@ struct PairRange {
 struct Matrix {
   std::string name; ///< its weights, joined
   int64_t k, kPadded, blocks, chunkBlocks, group, groups;
-  int64_t layers;        ///< 0: outside the repeated layers
-  int64_t firstCta = 0;  ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
-  int64_t offset, bytes; ///< in the packed stream; bytes of one layer
+  ir::WeightFormat format = ir::WeightFormat::Bf16;
+  shape::Coding coding = {}; ///< of the chunks
+  int64_t scaleRows = 0;     ///< rows that a scale is for, of the first weight
+  int64_t pieceBlocks = 0;   ///< blocks of columns that a scale is for; 0: for all of them
+  bool rowScales = false;    ///< scales of whole packed rows stand after the chunks of a layer
+  int64_t layers;            ///< 0: outside the repeated layers
+  int64_t firstCta = 0;      ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
+  int64_t offset, bytes;     ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
   SourceLoc loc;
   // Passes of many rows deal a matrix in units, see device/WideProduct.cuh.
@@ -84,6 +90,8 @@ struct Matrix {
   int64_t partsOffset = 0, partsDone = 0; ///< in the flagged words: sums of units of one eighth, counters of their sets
   int partsEdge = -1;                     ///< these sums as an edge
 
+  /// As its weights have it; where these differ in `scale_rows`, that of the first one.
+  WeightScheme scheme() const { return {format, scaleRows, pieceBlocks * shape::kBlockColumns, coding.zeros, false}; }
   int64_t sets() const; ///< of eight groups
   int64_t units() const;
   int64_t tiles() const { return groups * group; }
