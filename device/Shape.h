@@ -100,7 +100,7 @@ constexpr int kWarpBlockBytes = kTileColumns * kBlockColumns * 2;
 constexpr int kBlockBytes = kConsumerWarps * kWarpBlockBytes;
 /// Tiles of a group, at most.
 constexpr int kMostTiles = 2;
-/// Blocks of a warp in one chunk, at most.
+/// Blocks of a warp in one chunk, at most: of bf16, and of codes so many more as they are shorter.
 constexpr int kMostChunkBlocks = 4;
 
 MEGALITH_SHAPE long long paddedColumns(long long columns) { return roundUp(columns, kColumnsOfWarps); }

@@ -111,6 +111,8 @@ class Matrix:
 
     def integers(self, bits, group, symmetric, dtype, order=None):
         """codes [rows][columns], scales and zero points [rows][groups]. `order`: the group of each column."""
+        if self.columns % group:
+            sys.exit(f"quantise_checkpoint.py: {self.columns} inputs are no whole number of groups of {group}")
         most, middle = (1 << bits) - 1, 1 << bits - 1
         groups = self.columns // group
         of = order or [c // group for c in range(self.columns)]

@@ -533,7 +533,7 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks < kMostChunkBlocks &&
+    while (m.chunkBlocks < kMostChunkBlocks * (16 / m.coding.bits) &&
            2 * kConsumerWarps * codeBytes(m.group, m.chunkBlocks, m.coding) <= plan.knobs.chunk &&
            m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;

@@ -7,6 +7,7 @@
 #include "megalith/Contract/Row.h"
 #include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 #include <array>
 #include <bit>
 #include <utility>
