@@ -6,17 +6,19 @@
 //   [block chunkBlocks][lane 32][words]   words of a lane: group * bits / 4
 //   [slot]                                one for each `coding.scaleBlocks` blocks: scales in f32, then zero points
 //
-// Lane 4i + j has weight row i of each tile, columns 2j and 2j + 1 of each eight of columns, as mma takes them. A register
-// holds two columns as bf16. Codes of 8 bits: word t gives registers 2t and 2t + 1, of its bytes 1 and 3, and of its bytes 0
-// and 2. Codes of 4 bits: word t gives registers 4t to 4t + 3, register k of its nibbles k and k + 4. Registers are, of a
-// group of two tiles, for each eight of columns that of the one tile and that of the other; of one tile, that of each eight.
+// Lane 4i + j has weight row i of each tile, columns 2j and 2j + 1 of each eight of columns, as mma takes them. A
+// register holds two columns as bf16. Codes of 8 bits: word t gives registers 2t and 2t + 1, of its bytes 1 and 3, and
+// of its bytes 0 and 2. Codes of 4 bits: word t gives registers 4t to 4t + 3, register k of its nibbles k and k + 4.
+// Registers are, of a group of two tiles, for each eight of columns that of the one tile and that of the other; of one
+// tile, that of each eight.
 //
 //   scales   [row 8][tile group], or of its even and of its odd rows: [2][tile group]
 //   zeros    [row 8][tile group], a byte each
 //
-// A code less its zero point is a bf16 without rounding. A scale is of a piece of columns: the sum over a piece begins at
-// 0, and goes into the eighth's with the scale (docs/ir.md, "Codes of weights"). Slots lie within pieces; a piece may have
-// several, and its last one counts. Scales of whole rows stand after the chunks, and epilogues multiply by them.
+// A code less its zero point is a bf16 without rounding. A scale is of a piece of columns: the sum over a piece begins
+// at 0, and goes into the eighth's with the scale (docs/ir.md, "Codes of weights"). Slots lie within pieces; a piece
+// may have several, and its last one counts. Scales of whole rows stand after the chunks, and epilogues multiply by
+// them.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -32,8 +34,8 @@ template <Codes Of, int Bits, int ScaleBlocks, int ScalesOfTile, bool Zeros, int
   static constexpr bool zeros = Zeros, pieces = PieceBlocks > 0;
 };
 template <class M>
-using KindOf = CodeKind<M::codes, M::coding.bits, M::coding.scaleBlocks, M::coding.scalesOfTile, M::coding.zeros,
-                        M::pieceBlocks>;
+using KindOf =
+    CodeKind<M::codes, M::coding.bits, M::coding.scaleBlocks, M::coding.scalesOfTile, M::coding.zeros, M::pieceBlocks>;
 
 /// Whether sums are of pieces of columns, each with a scale.
 template <class M> constexpr bool kPieces = false;
@@ -86,8 +88,7 @@ template <class Kind, int Group> struct CodedBlock {
         if constexpr (Group == 1 && Wide) {
           scales.x = __uint_as_float(loadShared(part, slot + ofRow * 4));
         } else {
-          const Words2 w =
-              loadShared2(part, slot + (Group == 2 ? ofRow : Kind::scalesOfTile == 2 ? 0 : lane & 3) * 8);
+          const Words2 w = loadShared2(part, slot + (Group == 2 ? ofRow : Kind::scalesOfTile == 2 ? 0 : lane & 3) * 8);
           scales = {__uint_as_float(w.x), __uint_as_float(w.y)};
         }
       }
@@ -159,7 +160,8 @@ __device__ __forceinline__ BlockWeights<Group> weightsOf(const CodedBlock<Kind, 
   return block.expanded();
 }
 /// Block `block` of a warp's part of a chunk of M.
-template <class M> __device__ __forceinline__ void takeBlock(typename TakenOf<M>::Block &to, const char *part, int block) {
+template <class M>
+__device__ __forceinline__ void takeBlock(typename TakenOf<M>::Block &to, const char *part, int block) {
   if constexpr (kCoded<M>) {
     to.template load<M::chunkBlocks>(part, block);
   } else {

@@ -50,18 +50,22 @@ static bool findCodes(const Manifest::Weight &w, const SafetensorsFile &weights,
     }
     layers.push_back(std::move(*coded));
   }
-  const auto add = [&](const TensorView *view, abi::RawType type) {
-    found.push_back({w.from, view->size / abi::rawBytes(type), type, false, view});
+  const auto add = [&](const QuantisedTensor &coded, const TensorView *view, abi::RawType type) {
+    std::string name = w.from;
+    for (const auto &[of, bytes] : coded.tensors)
+      if (weights.find(of) == view)
+        name = of;
+    found.push_back({std::move(name), view->size / abi::rawBytes(type), type, false, view});
   };
   for (const QuantisedTensor &coded : layers) {
-    add(coded.codes, rawType(coded.layout));
+    add(coded, coded.codes, rawType(coded.layout));
     found.back().e4m3 = w.scheme.format == WeightFormat::E4m3;
   }
   for (const QuantisedTensor &coded : layers)
-    add(coded.scales, rawType(coded.scales->dtype));
+    add(coded, coded.scales, rawType(coded.scales->dtype));
   for (const QuantisedTensor &coded : layers)
     if (w.scheme.zeros)
-      add(coded.zeroPoints, rawType(coded.layout));
+      add(coded, coded.zeroPoints, rawType(coded.layout));
   return true;
 }
 
@@ -173,7 +177,7 @@ uint64_t totalBytes(const std::vector<WeightBatches> &models) {
 Failure checkCodes(const WeightTensor &tensor, const char *bytes, uint64_t count) {
   if (tensor.e4m3 && std::any_of(bytes, bytes + count, [](char code) { return (code & 0x7f) == 0x7f; }))
     return RuntimeError{"weight-code",
-                        "a tensor `" + tensor.name + "` has a NaN among its codes; the checkpoint is broken"};
+                        "tensor `" + tensor.name + "` has a NaN among its codes; the checkpoint is broken"};
   return std::nullopt;
 }
 

@@ -58,6 +58,7 @@ SHAPES = {
     "tiny-deep": sized(LLAMA, 64, 2, 4, 2, 16, 1000, 300, False, 2048, 1, 2),
     "tiny-qwen3": sized(QWEN3, 64, 2, 4, 2, 16, 128, 300, True, 2048, 1, 2),
     "tiny-medusa": sized(MEDUSA, 64, 2, 4, 2, 16, 128, 300, False, 2048, 1, 2),
+    "tiny-512": sized(LLAMA, 64, 2, 4, 2, 16, 512, 300, False, 2048, 1, 2),
     "tiny-32": sized(LLAMA, 64, 3, 4, 2, 32, 32, 300, True, 2048, 1, 2),
     "tiny-wide": sized(LLAMA, 288, 2, 4, 2, 32, 272, 300, False, 2048, 1, 2),
     "awkward": sized(NEW_ROPE, 96, 3, 6, 2, 16, 200, 517, False, 2048, 1, 2),

@@ -361,7 +361,11 @@ private:
       if (!targets.is_array() || targets.empty())
         problem("config_groups", fmt::format("`{}` has no `targets`", name));
       for (const json &target : targets) {
-        const std::string text = target.is_string() ? target.get<std::string>() : "";
+        if (!target.is_string()) {
+          problem("config_groups", fmt::format("`{}` has the target `{}`, which is no name", name, jsonShort(target)));
+          continue;
+        }
+        const std::string text = target;
         const bool isRegex = text.starts_with("re:"), isClass = text == "Linear";
         Rule rule;
         rule.group = *read;
@@ -374,8 +378,14 @@ private:
     std::stable_sort(rules.begin(), rules.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
     for (auto &[rank, rule] : rules)
       result.Rules.push_back(std::move(rule));
+    if (!ignored.is_null() && !ignored.is_array())
+      problem("ignore", "must be a list of names");
     for (const json &item : ignored.is_array() ? ignored : json::array()) {
-      const std::string text = item.is_string() ? item.get<std::string>() : "";
+      if (!item.is_string()) {
+        problem("ignore", fmt::format("must be a list of names, found `{}` in it", jsonShort(item)));
+        continue;
+      }
+      const std::string text = item;
       if (auto one =
               pattern("ignore", item, text.starts_with("re:") ? text.substr(3) : "^" + escaped(text) + "$", text))
         result.Skipped.push_back(*one);
@@ -390,7 +400,7 @@ private:
 
   std::optional<Group> readGroup(const json &group, const json &format) {
     const json weights = group.value("weights", json());
-    if (weights.is_null())
+    if (!weights.is_object())
       return problem("config_groups", "a group without `weights` is not supported"), std::nullopt;
     const auto text = [&](const char *key) { return weights.value(key, json()); };
     const auto wrong = [&](const char *key) {

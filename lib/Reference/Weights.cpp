@@ -185,7 +185,7 @@ WIDER_VECTORS UNCHECKED static void multiplyPieces(const uint16_t *w, int64_t k,
         }
         const float *scale = scales + begin / piece * next;
         for (int64_t c = 0; c < panel; ++c)
-          eighth[c] = begin == first ? scale[c] * sum[c] : std::fmaf(scale[c], sum[c], eighth[c]);
+          eighth[c] = std::fmaf(scale[c], sum[c], eighth[c]);
         begin = end;
       }
       for (int64_t c = 0; c < panel; ++c)

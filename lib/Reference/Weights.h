@@ -21,8 +21,8 @@ struct PackedWeight {
 };
 
 /// out[r, n] = sum over k of a[r, k] * w[n, k] by the tree `split8`. Of codes: their sum times the line's scale; or, in
-/// pieces, an eighth is s0 * c0, then fma(s, c, what there is) of the others in ascending order, where c is the chain
-/// of a piece from zero, and s its scale.
+/// pieces, an eighth is fma(s, c, what there is) of each in ascending order, from 0 on, where c is the chain of a piece
+/// from 0, and s its scale.
 void multiplySplit8(const PackedWeight &w, const float *a, int64_t rows, float *out);
 
 /// The weights of one model.

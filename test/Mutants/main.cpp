@@ -29,6 +29,8 @@ namespace cl = llvm::cl;
 
 static cl::opt<std::string> modelDir("model", cl::Required, cl::desc("Checkpoint of the model"));
 static cl::opt<std::string> wholeDir("whole", cl::Required, cl::desc("Checkpoint of the model whose passes run whole"));
+static cl::opt<std::string> codesDir("codes", cl::Required,
+                                     cl::desc("Checkpoint of the model whose weights are codes in groups"));
 static cl::opt<std::string> only("only", cl::desc("Only the mutants whose name contains this"));
 static cl::opt<unsigned> every("every", cl::init(1),
                                cl::desc("Only each Nth mutant; of the others, that their text stands there"));
@@ -43,8 +45,8 @@ struct Mutant {
   std::string name, what, file, find, replace, reports;
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
   /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live
-  /// session; Whole: of the kernel whose passes of more than 128 rows run whole.
-  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole } kind;
+  /// session; Whole: of the kernel whose passes of more than 128 rows run whole; Codes: of a model with codes.
+  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole, Codes } kind;
 };
 
 const Mutant mutants[] = {
@@ -60,6 +62,8 @@ const Mutant mutants[] = {
 #define LIVE_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Live},
 #define WHOLE_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
   {Name, What, File, Find, Replace, Reports, Mutant::Whole},
+#define CODES_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
+  {Name, What, File, Find, Replace, Reports, Mutant::Codes},
 #include "Mutants.def"
 };
 
@@ -135,13 +139,14 @@ class Bench {
 public:
   /// `edges`: a value of `--plan edges=`; `rows`: one of `--set rows_per_pass=`; `whole`: passes of that many rows run
   /// whole.
-  Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows, bool whole = false)
-      : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)), whole(whole),
-        requests(someRequests(whole)) {}
+  Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows, std::string model,
+        bool whole = false)
+      : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)), model(std::move(model)),
+        whole(whole), requests(someRequests(whole)) {}
 
   bool prepare() {
     options.file = file;
-    options.models = {{"", whole ? wholeDir : modelDir}};
+    options.models = {{"", model}};
     options.needWeights = true;
     options.profile = "cpu";
     // Few slots and pages, so that requests wait and pages come back; a ring that turns, and lends a stage.
@@ -168,7 +173,7 @@ public:
     auto assembled = driver::assembleHost(source.units, {}, diags);
     if (!assembled)
       return false;
-    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
+    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, weights());
     if (!engine)
       return false;
     runtime::RunOptions run = someOptions(requests);
@@ -211,7 +216,7 @@ public:
       return noSuchText(*mutant);
     if (!assembled)
       return {false, diags.render()};
-    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
+    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, weights());
     if (!engine)
       return {false, engine.error.message};
     cpu::ExploreOptions explore;
@@ -234,13 +239,18 @@ public:
 
 private:
   Diagnostics &diags;
-  std::string file, edges, rows;
+  std::string file, edges, rows, model;
   bool whole;
   std::vector<Request> requests;
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
   runtime::RunOutcome unbroken;
+
+  runtime::Checkpoints weights() const {
+    const driver::LoadedModel &loaded = compiled->models.front();
+    return {{&*loaded.weights}, {loaded.checked.quantisation.get()}};
+  }
 
   static Verdict noSuchText(const Mutant &mutant) {
     return {false, "its text does not stand in " + mutant.file + " exactly once"};
@@ -335,10 +345,13 @@ int main(int argc, char **argv) {
   SourceFiles files;
   Diagnostics diags(files);
   const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml");
-  Bench narrow(diags, PipelineFile::shipped, "barrier", "16"), wide(diags, PipelineFile::shipped, "barrier", "64"),
-      words(diags, PipelineFile::shipped, "words", "64"), parallel(diags, ofParallel.path.str().str(), "words", "64"),
-      whole(diags, PipelineFile::shipped, "words", "160", true);
-  for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole})
+  Bench narrow(diags, PipelineFile::shipped, "barrier", "16", modelDir),
+      wide(diags, PipelineFile::shipped, "barrier", "64", modelDir),
+      words(diags, PipelineFile::shipped, "words", "64", modelDir),
+      parallel(diags, ofParallel.path.str().str(), "words", "64", modelDir),
+      whole(diags, PipelineFile::shipped, "words", "160", wholeDir, true),
+      codes(diags, PipelineFile::shipped, "words", "64", codesDir);
+  for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole, &codes})
     if (!bench->prepare() || !bench->runUnbroken()) {
       llvm::errs() << diags.render();
       return 1;
@@ -353,12 +366,14 @@ int main(int argc, char **argv) {
     work.push_back({"(unbroken, a tick a launch)", [&] { return narrow.examine(nullptr, Mutant::Resumed); }});
     work.push_back({"(unbroken, words, a tick)", [&] { return words.examine(nullptr, Mutant::Resumed); }});
     work.push_back({"(unbroken, whole)", [&] { return whole.examine(nullptr, Mutant::Whole); }});
+    work.push_back({"(unbroken, codes)", [&] { return codes.examine(nullptr, Mutant::Codes); }});
     work.push_back({"(unbroken, a live session)", [&] { return narrow.examine(nullptr, Mutant::Live); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
       work.push_back({mutant.name, [&, isRun = (&mutant - mutants) % every == 0] {
                         Bench &bench = mutant.kind == Mutant::Whole      ? whole
+                                       : mutant.kind == Mutant::Codes    ? codes
                                        : mutant.kind == Mutant::Parallel ? parallel
                                        : mutant.kind == Mutant::Words    ? words
                                        : mutant.kind == Mutant::Resumed  ? words

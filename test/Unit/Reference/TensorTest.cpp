@@ -46,6 +46,62 @@ TEST(Tensor, ProductFollowsTheTree) {
     }
 }
 
+/// The same of codes whose scales are of `piece` columns.
+static float split8(const std::vector<float> &a, const std::vector<float> &w, size_t piece,
+                    const std::vector<float> &scales) {
+  const size_t eighth = (a.size() + 255) / 256 * 32;
+  float total = 0;
+  for (size_t part = 0; part < 8; ++part) {
+    float whole = 0;
+    size_t k = part * eighth;
+    while (k < (part + 1) * eighth && k < a.size()) {
+      const size_t number = k / piece;
+      float sum = 0;
+      for (; k < (part + 1) * eighth && k < a.size() && k / piece == number; ++k)
+        sum += a[k] * w[k];
+      whole = std::fmaf(scales[number], sum, whole);
+    }
+    total += whole;
+  }
+  return total;
+}
+
+TEST(Tensor, ProductsOfCodesHaveScalesOfTheirPieces) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  // Pieces that end where eighths do, within them, and that have parts in two.
+  for (const auto &[k, piece] : {std::pair<int64_t, int64_t>{96, 32}, {768, 128}, {512, 128}, {1376, 32}, {300, 0}}) {
+    constexpr int64_t n = 33, padded = 64;
+    const int64_t pieces = piece ? (k + piece - 1) / piece : 1;
+    reference::PackedWeight w;
+    w.n = n;
+    w.k = k;
+    w.piece = piece;
+    w.data.resize(padded * k);
+    w.scales.resize(padded * pieces);
+    for (int64_t i = 0; i < k; ++i)
+      w.order.push_back(int32_t((i * 7 + 1) % k)); // 7 divides none of them
+    std::vector<std::vector<float>> lines(n, std::vector<float>(k)), scales(n, std::vector<float>(pieces));
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < k; ++j) {
+        lines[i][j] = float(int(random() % 31) - 15);
+        w.data[(i / 32 * k + j) * 32 + i % 32] = floatToBf16(lines[i][j]);
+      }
+      for (int64_t p = 0; p < pieces; ++p)
+        w.scales[p * padded + i] = scales[i][p] = normal(random);
+    }
+    std::vector<float> a(k), inOrder(k), out(n);
+    for (float &x : a)
+      x = roundToBf16(normal(random));
+    for (int64_t i = 0; i < k; ++i)
+      inOrder[i] = a[w.order[i]];
+    reference::multiplySplit8(w, a.data(), 1, out.data());
+    for (int64_t i = 0; i < n; ++i)
+      EXPECT_EQ(out[i], piece ? split8(inOrder, lines[i], piece, scales[i]) : split8(inOrder, lines[i]) * scales[i][0])
+          << k << " " << piece << " " << i;
+  }
+}
+
 TEST(Tensor, ProductsBigEnoughForThreadsFollowTheTree) {
   constexpr int64_t n = 1000, k = 1030;
   reference::PackedWeight w;
