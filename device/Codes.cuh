@@ -175,6 +175,9 @@ __device__ __forceinline__ void takeBlock(typename TakenOf<M>::Block &to, const 
 template <class Kind> __device__ __forceinline__ bool pieceEnds(int eighth, int blocks, int done) {
   return done == blocks || (eighth * blocks + done) % Kind::pieceBlocks == 0;
 }
+/// Whether each slot of M is a piece, and no piece has parts in two eighths.
+template <class M>
+constexpr bool kSlotsArePieces = M::pieceBlocks == M::coding.scaleBlocks && M::blocks % M::pieceBlocks == 0;
 
 /// The scales of packed rows 2 * pair and 2 * pair + 1 of M, which stand after a layer's chunks.
 struct RowScales {

@@ -149,7 +149,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
               }
               if constexpr (inPieces)
                 if ((b + 1) % KindOf<M>::scaleBlocks == 0 &&
-                    pieceEnds<KindOf<M>>(warp, M::blocks, first + block + b + 1))
+                    (kSlotsArePieces<M> || pieceEnds<KindOf<M>>(warp, M::blocks, first + block + b + 1)))
                   addPiece(whole, acc, chunk[b].scales);
             }
           };

@@ -19,7 +19,8 @@ const char *const Awq = R"({"quant_method": "awq", "bits": 4, "group_size": 128,
 const char *const Gptq = R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true, "sym": false,
   "checkpoint_format": "gptq_v2", "meta": {"quantizer": ["gptqmodel:7"]}, "pack_dtype": "int32",
   "dynamic": {"-:.*\\.down_proj": {}, "+:.*\\.up_proj": {"bits": 8, "group_size": -1, "sym": true}}})";
-const char *const Compressed = R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head",
+const char *const Compressed =
+    R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head",
   "re:.*gate.*"], "kv_cache_scheme": null, "sparsity_config": {}, "transform_config": {}, "config_groups": {"group_0":
   {"targets": ["Linear"], "input_activations": null, "output_activations": null, "weights": {"num_bits": 4, "type": "int",
   "strategy": "group", "group_size": 32, "symmetric": false, "dynamic": false, "actorder": null, "observer": "minmax"}},
@@ -68,7 +69,7 @@ TEST(Quantisation, GroupsByHowSpecialTheirTargetsAre) {
 
 /// Puts each of some values in the place of each value below `object`, and calls `look` with the whole.
 void replaceEach(json &whole, json &object, const std::function<void()> &look) {
-  static const json odd[] = {nullptr, true, -7, 1e300, "x", json::array(), json::object(), json::array({1, "a"}),
+  static const json odd[] = {nullptr,       true, -7, 1e300, "x", json::array(), json::object(), json::array({1, "a"}),
                              json{{"a", 1}}};
   for (json &inner : object) {
     const json kept = inner;
