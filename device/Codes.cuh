@@ -60,15 +60,21 @@ __device__ __forceinline__ void expandE4m3(u32 word, u32 &odd, u32 &even) {
 __device__ __forceinline__ u32 smallBf16(u32 numbers) { return (numbers & 0x000f000fu) | 0x43004300u; }
 constexpr u32 kTwoOnes = 0x3f803f80u, kTwoSixteens = 0x41804180u, kMinus128 = 0xc300c300u; ///< pairs of bf16
 
-/// The codes of a lane in one block.
+/// The codes of a lane in one block. The first block of a slot has what the slot has, for all of its blocks.
 template <class Kind, int Group> struct CodedBlock {
   static constexpr int count = Group * Kind::bits / 4;
   u32 words[count];
   Float2 scales; ///< of the two tiles; of one tile of the columns that the lane has sums of
   u32 zeros;     ///< of each tile, a byte
+  /// The first block of the slot of block `b` of a chunk, or of several.
+  static constexpr int firstOfSlot(int b) {
+    return Kind::scaleBlocks ? b / max(Kind::scaleBlocks, 1) * Kind::scaleBlocks : b;
+  }
 
-  /// Block `block` of a warp's part of a chunk. `Wide`: its sums are of weight row lane / 4, of one tile as well.
-  template <int ChunkBlocks, bool Wide = false> __device__ __forceinline__ void load(const char *part, int block) {
+  /// Block `block` of a warp's part of a chunk. `first`: of a slot, a constant. `Wide`: its sums are of weight row
+  /// lane / 4, of one tile as well.
+  template <int ChunkBlocks, bool Wide = false>
+  __device__ __forceinline__ void load(const char *part, int block, bool first) {
     const int lane = laneId(), at = (block * 32 + lane) * (count * 4);
     if constexpr (count == 4) {
       const Words4 w = loadShared4(part, at);
@@ -79,6 +85,12 @@ template <class Kind, int Group> struct CodedBlock {
     } else {
       words[0] = loadShared(part, at);
     }
+    if constexpr (Kind::scaleBlocks > 0)
+      if (first)
+        loadSlot<ChunkBlocks, Wide>(part, block);
+  }
+  template <int ChunkBlocks, bool Wide> __device__ __forceinline__ void loadSlot(const char *part, int block) {
+    const int lane = laneId();
     if constexpr (Kind::scaleBlocks > 0) {
       const int slot = (int)shape::codeBytes(Group, ChunkBlocks, Kind::coding) +
                        block / Kind::scaleBlocks * (int)shape::slotBytes(Group, Kind::coding);
@@ -99,8 +111,8 @@ template <class Kind, int Group> struct CodedBlock {
     }
   }
 
-  /// Its registers. Zero points are taken away.
-  __device__ __forceinline__ BlockWeights<Group> expanded() const {
+  /// Its registers. Zero points, which `slot` has, are taken away.
+  __device__ __forceinline__ BlockWeights<Group> expanded(const CodedBlock &slot) const {
     u32 out[4 * Group];
     if constexpr (Kind::codes == Codes::E4m3) {
 #pragma unroll
@@ -113,7 +125,7 @@ template <class Kind, int Group> struct CodedBlock {
         if constexpr (!Kind::zeros) { // the middle one
           minus[n] = Kind::bits == 4 ? kMinus128 | 0x00080008u : kMinus128;
         } else {
-          const u32 zero = zeros >> 8 * n & 0xff;
+          const u32 zero = slot.zeros >> 8 * n & 0xff;
           minus[n] = Kind::bits == 4 ? kMinus128 | zero * 0x10001u : packBf16(-(float)zero, -(float)zero);
         }
       }
@@ -152,18 +164,20 @@ template <class M>
 struct TakenOf<M> {
   using Block = CodedBlock<KindOf<M>, M::group>;
 };
-template <int Group> __device__ __forceinline__ const Words4 (&weightsOf(const Words4 (&block)[Group]))[Group] {
-  return block;
+/// What mma takes of block `b` of those.
+template <int Count, int Group>
+__device__ __forceinline__ const Words4 (&weightsOf(const Words4 (&blocks)[Count][Group], int b))[Group] {
+  return blocks[b];
 }
-template <class Kind, int Group>
-__device__ __forceinline__ BlockWeights<Group> weightsOf(const CodedBlock<Kind, Group> &block) {
-  return block.expanded();
+template <int Count, class Kind, int Group>
+__device__ __forceinline__ BlockWeights<Group> weightsOf(const CodedBlock<Kind, Group> (&blocks)[Count], int b) {
+  return blocks[b].expanded(blocks[CodedBlock<Kind, Group>::firstOfSlot(b)]);
 }
 /// Block `block` of a warp's part of a chunk of M.
 template <class M>
 __device__ __forceinline__ void takeBlock(typename TakenOf<M>::Block &to, const char *part, int block) {
   if constexpr (kCoded<M>) {
-    to.template load<M::chunkBlocks>(part, block);
+    to.template load<M::chunkBlocks>(part, block, block == TakenOf<M>::Block::firstOfSlot(block));
   } else {
 #pragma unroll
     for (int n = 0; n < M::group; ++n)

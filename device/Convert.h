@@ -54,6 +54,25 @@ MEGALITH_CONVERT unsigned short bf16OfE4m3(unsigned char bits) {
   return static_cast<unsigned short>(sign | scale << 7 | (mantissa & 7u) << 4);
 }
 
+/// The bits of a finite f32 as those of the nearest e4m3, ties to even. What lies beyond 448 becomes that.
+MEGALITH_CONVERT unsigned char e4m3OfF32(unsigned bits) {
+  const unsigned sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
+  if (size >= 0x43e00000u) // 448
+    return static_cast<unsigned char>(sign | 0x7eu);
+  if (size < 0x3c800000u) { // below 2^-6: whole numbers of 2^-9
+    if (size < 0x3a800000u) // less than half of one
+      return static_cast<unsigned char>(sign);
+    const unsigned shift = 141u - (size >> 23),
+                   whole = (size & 0x7fffffu) | 0x800000u; // `shift` places after the point
+    const unsigned kept = whole >> shift, rest = whole & ((1u << shift) - 1u), half = 1u << (shift - 1u);
+    return static_cast<unsigned char>(sign | (kept + (rest > half || (rest == half && (kept & 1u)))));
+  }
+  // Half of the last kept place, less one when that place is even.
+  const unsigned rounded = size + 0x7ffffu + (size >> 20 & 1u);
+  const unsigned code = (rounded >> 20) - (120u << 3);
+  return static_cast<unsigned char>(sign | (code > 0x7eu ? 0x7eu : code));
+}
+
 MEGALITH_CONVERT unsigned short bf16OfF16(unsigned short bits) { return bf16OfF32(f32OfF16(bits)); }
 
 } // namespace megalith::convert

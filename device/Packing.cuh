@@ -208,7 +208,8 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
       const long long part = i / (slots * M::group * Kind::scalesOfTile);
       const int block = firstBlock(part) + slot * Kind::scaleBlocks;
       const CodedRow of = rowOf(packedRow(part, tile, row));
-      if (!of.codes || block * 32 >= M::k)
+      // The last slot of a piece counts, also where columns end before it.
+      if (!of.codes || block / Kind::pieceBlocks * Kind::pieceBlocks * 32 >= M::k)
         continue;
       if (const long long place = placeOfScale(of, block / Kind::pieceBlocks); isHere(*of.scales, place))
         reinterpret_cast<float *>(target + part * partBytes + shape::codeBytes(M::group, M::chunkBlocks, Kind::coding) +

@@ -127,7 +127,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           const auto multiply = [&](const typename TakenOf<M>::Block(&chunk)[blocksTaken], int block) {
 #pragma unroll
             for (int b = 0; b < blocksTaken; ++b) {
-              const auto &weights = weightsOf(chunk[b]);
+              const auto &weights = weightsOf(chunk, b);
               if constexpr (weightsAreA) {
 #pragma unroll
                 for (int half = 0; half < (operand.halfTile ? 1 : 2); ++half) {
@@ -150,7 +150,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
               if constexpr (inPieces)
                 if ((b + 1) % KindOf<M>::scaleBlocks == 0 &&
                     (kSlotsArePieces<M> || pieceEnds<KindOf<M>>(warp, M::blocks, first + block + b + 1)))
-                  addPiece(whole, acc, chunk[b].scales);
+                  addPiece(whole, acc, chunk[TakenOf<M>::Block::firstOfSlot(b)].scales);
             }
           };
           if constexpr (ahead) {

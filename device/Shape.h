@@ -100,8 +100,9 @@ constexpr int kWarpBlockBytes = kTileColumns * kBlockColumns * 2;
 constexpr int kBlockBytes = kConsumerWarps * kWarpBlockBytes;
 /// Tiles of a group, at most.
 constexpr int kMostTiles = 2;
-/// Blocks of a warp in one chunk, at most: of bf16, and of codes so many more as they are shorter.
-constexpr int kMostChunkBlocks = 4;
+/// Blocks of a warp in one chunk, at most: of bf16, and of codes, which are shorter. Operands of that many blocks have
+/// to fit.
+constexpr int kMostChunkBlocks = 4, kMostCodeBlocks = 8;
 
 MEGALITH_SHAPE long long paddedColumns(long long columns) { return roundUp(columns, kColumnsOfWarps); }
 

@@ -393,13 +393,13 @@ template <class Of> struct StripKind : Of {
     CodedBlock<Of, Group> codes[2 / Group];
 #pragma unroll
     for (int n = 0; n < 2 / Group; ++n)
-      codes[n].template load<ChunkBlocks, true>(piece + n * partBytes<Group, ChunkBlocks>(), block + b);
+      codes[n].template load<ChunkBlocks, true>(piece + n * partBytes<Group, ChunkBlocks>(), block + b, true);
     if constexpr (Group == 2) {
-      const BlockWeights<2> of = codes[0].expanded();
+      const BlockWeights<2> of = codes[0].expanded(codes[0]);
       to[0] = of[0], to[1] = of[1];
       scales = codes[0].scales;
     } else {
-      to[0] = codes[0].expanded()[0], to[1] = codes[1].expanded()[0];
+      to[0] = codes[0].expanded(codes[0])[0], to[1] = codes[1].expanded(codes[1])[0];
       scales = {codes[0].scales.x, codes[1].scales.x};
     }
   }

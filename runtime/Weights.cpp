@@ -249,7 +249,9 @@ uint64_t WeightBatches::totalBytes() const {
 
 void WeightBatches::writeTable(const WeightBatch &batch, uint64_t address, void *to) const {
   auto *table = static_cast<abi::RawTensor *>(to);
-  std::fill_n(table, all.size(), abi::RawTensor());
+  // How a tensor that is not there lies says how another one of its matrix does.
+  for (size_t i = 0; i < all.size(); ++i)
+    table[i] = {nullptr, 0, 0, all[i].type};
   for (const WeightPiece &piece : batch.pieces)
     table[piece.tensor] = {reinterpret_cast<const void *>(address + piece.offset), static_cast<long long>(piece.begin),
                            static_cast<long long>(piece.end), all[piece.tensor].type};

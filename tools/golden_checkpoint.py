@@ -29,6 +29,10 @@ QUANTISED = ("llama-fp8-block", "llama-fp8-tensor", "llama-fbgemm", "llama-ct-fp
              "gpt_neox-fp8-tensor")
 
 
+# Those with K and V in e4m3, of checkpoints in bf16; in the same folder.
+KV = ("llama-kv-fp8", "qwen3-kv-fp8")
+
+
 def write(golden, directory):
     if "quantise" in golden:
         with tempfile.TemporaryDirectory() as plain:

@@ -110,6 +110,8 @@ QUANTISED = {
     "gpt_neox-gptq-int8": ("gpt_neox", "gptq-int8", "--group", "32"),
     "gpt_neox-fp8-tensor": ("gpt_neox", "fp8-tensor"),
 }
+# K and V go through e4m3, with a scale for each token and head.
+KV = {"llama-kv-fp8": ("llama",), "qwen3-kv-fp8": ("qwen3",)}
 # What the class itself calls the sizes.
 DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                     "intermediate_size", "max_position_embeddings"),
@@ -117,8 +119,8 @@ DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "
 
 
 def configuration(name):
-    if name in QUANTISED:
-        config = configuration(QUANTISED[name][0])
+    if name in QUANTISED or name in KV:
+        config = configuration((QUANTISED | KV)[name][0])
         config.vocab_size = 128
         return config
     class_name, changes = FAMILIES[name]
@@ -175,6 +177,25 @@ def logits_of(directory, dtype, attention, prompts):
     return [model.eval()(input_ids=torch.tensor([tokens]), use_cache=False).logits[0] for tokens in prompts]
 
 
+def through_e4m3(x):
+    """docs/ir.md, "KV in e4m3"."""
+    rounded = x.bfloat16().float()
+    bits = (rounded.abs().amax(-1, keepdim=True) / 448).view(torch.int32)
+    scale = ((bits + 0xffff) & ~0xffff).view(torch.float32).clamp(min=2.0 ** -126)
+    codes = (rounded * (1 / scale)).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return (codes.float() * scale).bfloat16().to(x.dtype)
+
+
+def hooked(family):
+    """transformers' eager attention reads K and V as such a pool has them, until the returned function is called."""
+    module = getattr(transformers.models, family)
+    module = getattr(module, f"modeling_{family}")
+    plain = module.eager_attention_forward
+    module.eager_attention_forward = lambda self, query, key, value, *rest, **named: plain(
+        self, query, through_e4m3(key), through_e4m3(value), *rest, **named)
+    return lambda: setattr(module, "eager_attention_forward", plain)
+
+
 def pack(row):
     return base64.b64encode(row.contiguous().view(torch.uint8).numpy().tobytes()).decode()
 
@@ -192,8 +213,13 @@ def golden_of(name):
             save_file(dequantised(directory), directory / "model.safetensors", metadata={"format": "pt"})
             (directory / "config.json").write_text(json.dumps(golden["config"]))
         prompts = [tokens_of(length, golden["config"]["vocab_size"]) for length in PROMPTS]
+        if name in KV:
+            most, golden["attention"] = 4, "eager"
+            restore = hooked(golden["config"]["model_type"])
         exact = logits_of(directory, torch.float32, "eager", prompts)
         rounded = logits_of(directory, torch.bfloat16, golden["attention"], prompts)
+        if name in KV:
+            restore()
     golden["prompts"] = []
     for tokens, exact_rows, rounded_rows in zip(prompts, exact, rounded):
         rows = []
@@ -213,13 +239,13 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--out", type=pathlib.Path, default=root / "test/Families/goldens")
     args = parser.parse_args()
-    if unknown := [name for name in args.names if name not in FAMILIES and name not in QUANTISED]:
-        parser.error(f"no family `{unknown[0]}`; there are {', '.join([*FAMILIES, *QUANTISED])}")
+    if unknown := [name for name in args.names if name not in FAMILIES | QUANTISED | KV]:
+        parser.error(f"no family `{unknown[0]}`; there are {', '.join(FAMILIES | QUANTISED | KV)}")
     torch.set_grad_enabled(False)
     transformers.utils.logging.disable_progress_bar()
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.names or [*FAMILIES, *QUANTISED]:
-        path = args.out / ("quantised" if name in QUANTISED else "") / f"{name}.json"
+    for name in args.names or FAMILIES | QUANTISED | KV:
+        path = args.out / ("" if name in FAMILIES else "quantised") / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         golden = golden_of(name)
         # A row and a tensor per line: a change of one is one line of a diff.

@@ -73,8 +73,10 @@ static FileError quantisedBeside(const std::string &dir) {
           error.column = place->second.column;
           error.text = source.text;
         }
-    error.message += " says that the weights are quantised; weights may be BF16, F16 or F32: take the checkpoint from "
-                     "which this one was made. If the tensors are not quantised, move this file elsewhere";
+    error.message +=
+        " says that the weights are quantised, and config.json does not: put what this file says into it as "
+        "`quantization_config`, with the `quant_method`. If the tensors are not quantised, move this file "
+        "elsewhere";
     return error;
   }
   return {};

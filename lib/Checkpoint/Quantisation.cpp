@@ -28,11 +28,14 @@ static std::vector<std::string_view> partsOf(std::string_view name) {
 }
 
 bool Quantisation::Pattern::matches(const std::string &module) const {
-  if (regex) {
-    std::smatch match;
-    return std::regex_search(module, match, *static_cast<const std::regex *>(regex.get()),
-                             std::regex_constants::match_continuous);
-  }
+  if (regex)
+    try {
+      std::smatch match;
+      return std::regex_search(module, match, *static_cast<const std::regex *>(regex.get()),
+                               std::regex_constants::match_continuous);
+    } catch (const std::regex_error &) { // too long: the tensors say what it is
+      return false;
+    }
   const auto all = partsOf(module), own = partsOf(text);
   return std::search(all.begin(), all.end(), own.begin(), own.end()) != all.end();
 }
@@ -96,17 +99,40 @@ private:
     problem(key, fmt::format("must be true or false, found `{}`", jsonShort(value)));
     return otherwise;
   }
-  /// A whole number by one of two names.
-  std::optional<int64_t> number(const std::string &key, const std::string &other = "") {
-    json value = get(key);
-    if (value.is_null() && !other.empty())
-      value = get(other);
-    if (value.is_null())
-      return std::nullopt;
-    if (value.is_number_integer() && value >= -1 && value <= 1 << 20)
-      return value.get<int64_t>();
-    problem(key, fmt::format("must be a whole number, found `{}`", jsonShort(value)));
-    return std::nullopt;
+  /// A whole number by one of two names, and the name that it has.
+  struct Number {
+    std::string key;
+    std::optional<int64_t> value;
+    bool wrong = false; ///< it was told
+  };
+  Number number(const std::string &key, const std::string &other = "") {
+    const json first = get(key), second = other.empty() ? json() : get(other);
+    Number found{first.is_null() && !second.is_null() ? other : key, std::nullopt};
+    const json &value = first.is_null() ? second : first;
+    found.value = wholeNumber(value);
+    found.wrong = !value.is_null() && !found.value;
+    if (found.wrong)
+      problem(found.key, fmt::format("must be a whole number from -1 to {}, found `{}`", mostSize, jsonShort(value)));
+    return found;
+  }
+  static constexpr int64_t mostSize = 1 << 20;
+  static std::optional<int64_t> wholeNumber(const json &value) {
+    return value.is_number_integer() && value >= -1 && value <= mostSize ? std::optional(value.get<int64_t>())
+                                                                         : std::nullopt;
+  }
+  /// The members of an object in the order of the file: the first one that matches counts.
+  std::vector<std::pair<std::string, json>> inOrder(const json &of, const std::string &key) {
+    std::vector<std::pair<std::string, json>> members;
+    for (const auto &[name, value] : of.items())
+      members.emplace_back(name, value);
+    const auto place = [&](const std::string &name) {
+      const auto found = config.source().places.find(fmt::format("{}.{}.{}", Root, key, name));
+      return found == config.source().places.end() ? std::pair(0u, 0u)
+                                                   : std::pair(found->second.line, found->second.column);
+    };
+    std::stable_sort(members.begin(), members.end(),
+                     [&](const auto &a, const auto &b) { return place(a.first) < place(b.first); });
+    return members;
   }
   /// What is asked and not done.
   void only(const std::string &key, const json &value, std::initializer_list<const char *> words) {
@@ -119,16 +145,42 @@ private:
       problem(key, fmt::format("{} not supported", why));
   }
 
+  /// Whether a match could take very long: by many repetitions, or by one of a group that has some itself.
+  static bool isLong(const std::string &expression) {
+    int repetitions = 0;
+    std::vector<bool> repeats{false}; // in each open group
+    for (size_t i = 0; i < expression.size(); ++i) {
+      const char c = expression[i];
+      if (c == '\\') {
+        ++i;
+      } else if (c == '(') {
+        repeats.push_back(false);
+      } else if (c == ')' && repeats.size() > 1) {
+        const bool inside = repeats.back();
+        repeats.pop_back();
+        const char next = i + 1 < expression.size() ? expression[i + 1] : ' ';
+        if (inside && (next == '*' || next == '+' || next == '{'))
+          return true;
+        repeats.back() = repeats.back() || inside;
+      } else if (c == '*' || c == '+' || c == '{') {
+        ++repetitions;
+        repeats.back() = true;
+      }
+    }
+    return expression.size() > 1000 || repetitions > 4;
+  }
+
   std::optional<Pattern> pattern(const std::string &key, const json &text, const std::string &expression,
                                  const std::string &plain) {
     if (expression.empty())
       return Pattern{plain, nullptr};
     try {
-      if (expression.size() > 1000)
-        throw std::regex_error(std::regex_constants::error_space);
+      if (isLong(expression))
+        throw std::regex_error(std::regex_constants::error_complexity);
       return Pattern{plain, std::make_shared<std::regex>(expression)};
     } catch (const std::regex_error &) {
-      problem(key, fmt::format("`{}` is a regular expression that is not understood", jsonShort(text)));
+      problem(key,
+              fmt::format("`{}` is a regular expression that is not understood, or could take long", jsonShort(text)));
       return std::nullopt;
     }
   }
@@ -155,19 +207,21 @@ private:
   }
 
   /// How many columns share a scale: -1 all of them.
-  int64_t groupSize(const std::string &key, std::optional<int64_t> size) {
-    if (!size || *size == -1)
+  int64_t groupSize(const std::string &key, const Number &size) {
+    if (!size.value || *size.value == -1)
       return 0;
-    if (*size < 32 || *size % 32 != 0)
-      problem(key, fmt::format("`{}`: groups must be multiples of 32 columns, or -1 for all", *size));
-    return *size;
+    if (*size.value < 32 || *size.value % 32 != 0)
+      problem(key, fmt::format("`{}`: groups must be multiples of 32 columns, or -1 for all", *size.value));
+    return *size.value;
   }
-  std::optional<WeightFormat> unsignedBits(const std::string &key, std::optional<int64_t> bits) {
-    if (bits == 4)
+  std::optional<WeightFormat> unsignedBits(const std::string &key, const Number &bits) {
+    if (bits.value == 4)
       return WeightFormat::U4;
-    if (bits == 8)
+    if (bits.value == 8)
       return WeightFormat::U8;
-    problem(key, bits ? fmt::format("codes of {} bits are not supported; 4 and 8 are", *bits) : "is missing");
+    if (!bits.wrong)
+      problem(key, bits.value ? fmt::format("codes of {} bits are not supported; 4 and 8 are", *bits.value)
+                              : std::string("is missing"));
     return std::nullopt;
   }
 
@@ -219,12 +273,12 @@ private:
     only("version", version, {"gemm"});
     if (!flag("zero_point", true))
       problem("zero_point", "codes without zero points are not supported");
-    const auto bits = number("bits", "w_bit");
-    if (bits && *bits != 4)
-      problem("bits", fmt::format("codes of {} bits are not supported; 4 are", *bits));
+    const Number bits = number("bits", "w_bit"), size = number("group_size", "q_group_size");
+    if (bits.value && *bits.value != 4)
+      problem(bits.key, fmt::format("codes of {} bits are not supported; 4 are", *bits.value));
     group.scheme.format = WeightFormat::U4;
     group.scheme.scaleRows = 1;
-    group.scheme.scaleColumns = groupSize("group_size", number("group_size", "q_group_size"));
+    group.scheme.scaleColumns = groupSize(size.key, size);
     readSkipped("modules_to_not_convert");
     result.Rules.push_back(Rule{{}, group});
   }
@@ -252,7 +306,7 @@ private:
               "pad_token_id",
               "use_exllama",
               "mse",
-              "rotation",
+
               "offload_to_disk",
               "act_group_aware",
               "hyb_act",
@@ -271,6 +325,7 @@ private:
     group.layout = layout.is_null() || layout == "gptq" ? CodeLayout::PackedGptq1 : CodeLayout::PackedGptq;
     only("pack_dtype", get("pack_dtype"), {"int32"});
     refused("adapter", "an adapter is");
+    refused("rotation", "a rotation of what products take is");
     const json meta = get("meta");
     const json writers = meta.is_object() ? meta.value("quantizer", json()) : json();
     for (const json &writer : writers.is_array() ? writers : json::array({writers}))
@@ -280,8 +335,7 @@ private:
     const json dynamic = get("dynamic");
     if (!dynamic.is_null() && dynamic != false && !dynamic.is_object())
       problem("dynamic", "must be an object");
-    const json entries = dynamic.is_object() ? dynamic : json::object();
-    for (const auto &[name, settings] : entries.items()) {
+    for (const auto &[name, settings] : inOrder(dynamic.is_object() ? dynamic : json::object(), "dynamic")) {
       const bool leaves = name.starts_with("-:");
       const std::string expression = leaves || name.starts_with("+:") ? name.substr(2) : name;
       auto target = pattern("dynamic", name, expression, name);
@@ -315,12 +369,11 @@ private:
   /// Of the file, or of an entry of `dynamic`, whose problems are told of `at`.
   void readGptqGroup(Group &group, Reader &from, const std::string &at) {
     const auto key = [&](const char *name) { return at.empty() ? std::string(name) : at; };
-    const auto bits = from.number("bits");
-    if (bits || at.empty())
+    const Number bits = from.number("bits"), size = from.number("group_size");
+    if (bits.value || at.empty())
       if (auto format = unsignedBits(key("bits"), bits))
         group.scheme.format = *format;
-    const auto size = from.number("group_size");
-    if (size || at.empty())
+    if (size.value || at.empty())
       group.scheme.scaleColumns = groupSize(key("group_size"), size);
     group.scheme.scaleRows = 1;
     group.symmetric = from.flag("sym", at.empty() ? true : group.symmetric);
@@ -343,7 +396,7 @@ private:
       return;
     }
     std::vector<std::pair<int, Rule>> rules; // by how special a target is
-    for (const auto &[name, group] : groups.items()) {
+    for (const auto &[name, group] : inOrder(groups, "config_groups")) {
       const std::string at = "config_groups." + name;
       if (!group.is_object()) {
         problem("config_groups", fmt::format("`{}` must be an object", name));
@@ -452,8 +505,9 @@ private:
     } else if (strategy == "group") {
       const json size = text("group_size");
       out.scheme.scaleRows = 1;
-      out.scheme.scaleColumns =
-          groupSize("config_groups", size.is_number_integer() ? std::optional(size.get<int64_t>()) : std::nullopt);
+      if (!wholeNumber(size))
+        return wrong("group_size");
+      out.scheme.scaleColumns = groupSize("config_groups", {"config_groups", wholeNumber(size)});
     } else if (strategy == "block" && isFloat) {
       if (!readBlock("config_groups", structure, out.scheme))
         return std::nullopt;
@@ -703,8 +757,9 @@ private:
     for (int64_t i = 0; i < found.columns; ++i) {
       int32_t of;
       std::memcpy(&of, order->data + 4 * i, 4);
-      none = none || of == -1;
-      if (of != -1 && (of < 0 || of >= found.blockColumns()))
+      const bool isNone = of == -1 && found.layout == CodeLayout::PackedRows; // of old files
+      none = none || isNone;
+      if (!isNone && (of < 0 || of >= found.blockColumns()))
         return fail(name, fmt::format("has group {}; there are {}", of, found.blockColumns())), false;
       inOrder = inOrder && of == i / found.scaleColumns();
       if (of >= 0)
@@ -733,7 +788,7 @@ std::optional<QuantisedTensor> Quantisation::find(const SafetensorsFile &file, c
                                                   int64_t columns, std::string &error) const {
   const Group *group = groupOf(module);
   if (!group) {
-    error = fmt::format("`{}` is not quantised", module);
+    error = fmt::format("`{}` has codes, though `quantization_config` leaves it out", module);
     return std::nullopt;
   }
   return Finder(file, module, *group, ByGptqModel, rows, columns, error).run();

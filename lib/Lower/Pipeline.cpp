@@ -40,6 +40,8 @@ public:
         o.set<attr::reserve>(*p.reserve);
       if (p.index)
         o.set<attr::index_pages>(true);
+      if (p.fp8)
+        o.set<attr::format>(WeightFormat::E4m3);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);

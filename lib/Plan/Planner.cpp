@@ -32,6 +32,10 @@ public:
 
   bool run(const Operation &model) {
     planned.name = model.name;
+    if (const Operation *pool = module.find(Op::Pool, model.name);
+        pool && pool->get<attr::format>() != WeightFormat::Bf16)
+      return unsupported(
+          *pool, fmt::format("K and V in fp8 (`dtype` of pool `kv.{}`); the reference executor has them", model.name));
     if (!checkOperands(model))
       return false;
     for (const Operation &segment : model.region().ops)
@@ -487,7 +491,7 @@ private:
       const Operation *w = weight(model, product->name);
       if (!w)
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
-      if (!takeScheme(*product, *w, number == 0, m))
+      if (!takeScheme(*product, ir::storageOf(model, product->name), number == 0, m))
         return false;
       auto shape = w->get<attr::shape>();
       m.k = shape[1];
@@ -533,7 +537,7 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks < kMostChunkBlocks * (16 / m.coding.bits) &&
+    while (m.chunkBlocks < (m.format == WeightFormat::Bf16 ? kMostChunkBlocks : kMostCodeBlocks) &&
            2 * kConsumerWarps * codeBytes(m.group, m.chunkBlocks, m.coding) <= plan.knobs.chunk &&
            m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
@@ -552,7 +556,7 @@ private:
 
   /// How a weight of the matrix is coded: all weights that are streamed together alike.
   bool takeScheme(const Operation &product, const Operation &w, bool first, Matrix &m) {
-    const WeightScheme scheme = ir::schemeOf(w);
+    const WeightScheme scheme = ir::schemeOf(w); // of the storage
     if (scheme.ordered)
       return unsupported(product, fmt::format("weight `{}`, whose groups have an order of columns; the reference "
                                               "executor has it",
@@ -580,7 +584,7 @@ private:
       for (const std::string &name : {r.weight, r.second}) {
         if (name.empty())
           continue;
-        const Operation &w = *weight(model, name);
+        const Operation &w = ir::storageOf(model, name);
         const WeightView view = ir::viewOf(w);
         const int64_t rows = w.get<attr::scale_rows>(), columns = ir::storedShape(w)[1],
                       tileRows = r.pairing == Pairing::Adjacent ? kTileColumns : kPairsOfTile;

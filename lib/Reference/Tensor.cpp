@@ -1,8 +1,10 @@
 #include "Tensor.h"
+#include "device/Convert.h"
 #include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/RopeTable.h"
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <fmt/format.h>
@@ -30,6 +32,8 @@ TensorModel::TensorModel(const ir::Module &module, const Operation &model, Weigh
     : module(module), model(model), weights(model, source), vocabulary(model.get<attr::vocab>()),
       store(std::make_unique<KvStore>(pages, pageTokens, model.get<attr::kv_layers>(),
                                       model.get<attr::kv_heads>() * model.get<attr::head_dim>())) {
+  const Operation *pool = module.find(Op::Pool, model.name);
+  kvInE4m3 = pool && pool->get<attr::format>() == WeightFormat::E4m3;
   env.resize(module.values.size());
   for (const Operation &segment : model.region().ops) {
     if (segment.op != Op::Segment)
@@ -383,14 +387,41 @@ void TensorModel::move(const PageTable &table, int64_t base, const std::vector<i
       }
 }
 
+/// What a pool in e4m3 makes of the values of one head, which are bf16 (docs/ir.md, "KV in e4m3").
+static void throughE4m3(float *head, int64_t dim) {
+  float most = 0;
+  bool finite = true;
+  for (int64_t d = 0; d < dim; ++d) {
+    finite = finite && std::isfinite(head[d]);
+    most = std::max(most, std::abs(head[d]));
+  }
+  if (!finite) {
+    std::fill_n(head, dim, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  // Up to a bf16: the next one, where a bit beyond it is set.
+  const uint32_t bits = (std::bit_cast<uint32_t>(most / 448.0f) + 0xffffu) & 0xffff0000u;
+  const float scale = std::max(std::bit_cast<float>(bits), 0x1p-126f), inverse = 1.0f / scale;
+  for (int64_t d = 0; d < dim; ++d) {
+    const uint8_t code = convert::e4m3OfF32(std::bit_cast<uint32_t>(head[d] * inverse));
+    head[d] = roundToBf16(bf16ToFloat(convert::bf16OfE4m3(code)) * scale);
+  }
+}
+
 void TensorModel::append(const Operation &op) {
   const Matrix &k = get(op.operands[0]), &v = get(op.operands[1]);
+  const int64_t dim = op.get<attr::dim>();
+  const auto put = [&](const float *from, int64_t columns, float *to) {
+    std::transform(from, from + columns, to, roundToBf16);
+    for (int64_t head = 0; kvInE4m3 && head < columns; head += dim)
+      throughE4m3(to + head, dim);
+  };
   for (int64_t r = 0; r < k.rows; ++r) {
     const Row &row = rows[r];
     int32_t page = pageOf(row, row.kvSlot);
     int64_t offset = row.kvSlot % store->pageTokens;
-    std::transform(k.row(r), k.row(r) + k.cols, store->key(page, layer, offset), roundToBf16);
-    std::transform(v.row(r), v.row(r) + v.cols, store->value(page, layer, offset), roundToBf16);
+    put(k.row(r), k.cols, store->key(page, layer, offset));
+    put(v.row(r), v.cols, store->value(page, layer, offset));
   }
 }
 

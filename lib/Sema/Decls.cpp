@@ -235,6 +235,13 @@ void Declarations::checkPools() {
         diags.suggest(pool.onFull, {"fail", "wait"});
       }
     }
+    if (!decl.dtype.text.empty()) {
+      pool.fp8 = decl.dtype.text == "fp8";
+      if (!pool.fp8 && decl.dtype.text != "bf16") {
+        diags.report(Diag::BadPool, decl.dtype.loc, "dtype", pool.name, "`bf16` or `fp8`");
+        diags.suggest(decl.dtype.text, {"bf16", "fp8"});
+      }
+    }
     if (decl.reserve && pool.onFull != "wait")
       diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                    "left out unless `on_full: wait`: a pool that fails reserves nothing");

@@ -152,7 +152,7 @@ private:
         keys, what,
         {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
          {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
-    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve", "index"});
+    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve", "index", "dtype"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
     auto expression = [&](const char *key, ExprPtr &value, const char *kind = "it is one number") {
@@ -166,6 +166,8 @@ private:
     expression("index", pool.index, "it is `true`, `false` or `auto`");
     if (const YamlNode *onFull = find(keys, "on_full"))
       pool.onFull = readName(*onFull, "`on_full` of " + what, "`fail`, `wait` or `preempt`");
+    if (const YamlNode *dtype = find(keys, "dtype"))
+      pool.dtype = readName(*dtype, "`dtype` of " + what, "`bf16` or `fp8`");
     file.pools.push_back(std::move(pool));
   }
 

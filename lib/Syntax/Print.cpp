@@ -188,6 +188,8 @@ static std::string describePool(const PoolDecl &pool) {
     text += " reserve=" + print(*pool.reserve);
   if (pool.index)
     text += " index=" + print(*pool.index);
+  if (!pool.dtype.text.empty())
+    text += " dtype=" + pool.dtype.text;
   return text;
 }
 

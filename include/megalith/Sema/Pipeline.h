@@ -76,6 +76,7 @@ struct CheckedPool {
   /// request has; absent: for all of its budget.
   std::optional<int64_t> reserve;
   bool index = false; ///< pages are found again by the tokens that they have K and V of
+  bool fp8 = false;   ///< it has e4m3 with a scale for each token and head
   SourceLoc loc;
 };
 

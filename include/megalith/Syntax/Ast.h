@@ -100,6 +100,7 @@ struct PoolDecl {
   Name onFull;     ///< empty when absent
   ExprPtr reserve; ///< null when absent
   ExprPtr index;   ///< null when absent
+  Name dtype;      ///< empty when absent
 };
 
 struct PolicyOutput {

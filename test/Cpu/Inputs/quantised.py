@@ -16,7 +16,8 @@ import golden_checkpoint
 import quantise_checkpoint
 
 # Columns of the products, format, options of the run.
-SHAPES = [(1376, ["gptq-asym", "--group", "32"], []), (2048, ["ct-int4", "--group", "128"], ["--schedule=random:3"])]
+SHAPES = [(1376, ["gptq-asym", "--group", "32"], []), (2048, ["ct-int4", "--group", "128"], ["--schedule=random:3"]),
+          (1440, ["fp8-block"], [])]  # whose last block ends in the middle
 SOME = {"llama-fbgemm": [], "qwen3-ct-fp8-block": ["--arch=sm_80"], "llama-awq": ["--check"], "llama-ct-int8-asym": [],
         "qwen3-gptq-v2": []}
 ORDERED = ("llama-ct-int4-order", "llama-gptq-order")  # of these there is no kernel yet

@@ -2,7 +2,7 @@
 
     compare.py DEVICE PROMPTS NAME... -- PIPELINE.yaml [OPTION...]
 
-NAME is a file of ../goldens, or `all` for those whose family has a model file, or `quantised` for those of
+NAME is a file of ../goldens, or `all` for those whose family has a model file, or `quantised` or `kv` for those of
 ../goldens/quantised. Writes each
 checkpoint anew, runs it on the device and compares the logits of every recorded row of the
 first PROMPTS prompts: each is asked for as a request of its own, whose last token is that
@@ -70,10 +70,10 @@ def main():
         sys.exit(__doc__)
     device, prompts, *names = sys.argv[1:split]
     pipeline, *options = sys.argv[split + 1:]
-    names = (golden_checkpoint.FAMILIES if names == ["all"] else golden_checkpoint.QUANTISED if names == ["quantised"] else
-             names)
+    sets = {"all": golden_checkpoint.FAMILIES, "quantised": golden_checkpoint.QUANTISED, "kv": golden_checkpoint.KV}
+    names = sets.get(names[0], names)
     goldens = ROOT / "test/Families/goldens"
-    paths = [goldens / ("quantised" if name in golden_checkpoint.QUANTISED else "") / f"{name}.json" for name in names]
+    paths = [goldens / ("quantised" if name in sets["quantised"] + sets["kv"] else "") / f"{name}.json" for name in names]
     if absent := [path.stem for path in paths if not path.is_file()]:
         sys.exit(f"compare.py: no golden {', '.join(absent)} in test/Families/goldens")
     results = [compare(path, device, int(prompts), pipeline, options) for path in paths]

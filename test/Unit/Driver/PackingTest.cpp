@@ -115,4 +115,43 @@ TEST_F(PackingTest, NorDoesThatOfViews) {
   }
 }
 
+/// Codes, scales and zero points of one matrix may lie in different batches, and words of codes end within one.
+TEST_F(PackingTest, NorDoesThatOfCodes) {
+  const std::string plain = dir.path() + "/plain", tools = MEGALITH_SOURCE_DIR "/tools/";
+  const std::string shape =
+      R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 96, "vocab_size": 70, "tie_word_embeddings": true})";
+  const auto python = [&](const std::string &command) { return std::system(("python3 -B " + command).c_str()); };
+  ASSERT_EQ(python(tools + "make_random_model.py --shape '" + shape + "' --out " + plain + " > /dev/null"), 0);
+  for (const char *format : {"awq", "gptq-v2", "ct-int8-asym", "fp8-block"}) {
+    const std::string model = dir.path() + "/" + format;
+    ASSERT_EQ(python(tools + "quantise_checkpoint.py " + plain + " --group 32 --block 32 32 --format " + format +
+                     " --out " + model),
+              0);
+    driver::CompileOptions options;
+    options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+    options.models = {{"", model}};
+    options.needWeights = true;
+    options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}, {"rows_per_pass", "16"}};
+    options.profile = "cpu";
+    auto compiled = driver::compile(options, diags);
+    ASSERT_TRUE(compiled) << diags.render();
+    auto plan = driver::makePlan(compiled->module, options, diags);
+    ASSERT_TRUE(plan) << diags.render();
+    const auto source = driver::emitSource(compiled->module, *plan, diags);
+    auto kernel = driver::assembleHost(source.units, {.arch = 900}, diags);
+    ASSERT_TRUE(kernel) << diags.render();
+    const driver::LoadedModel &loaded = compiled->models.front();
+    const runtime::Checkpoints weights({&*loaded.weights}, {loaded.checked.quantisation.get()});
+    std::optional<unsigned> first;
+    for (const size_t most : {32 << 20, 9000, 2500}) {
+      auto engine = cpu::CpuEngine::load(kernel->path, source.manifest, weights, {.batchBytes = most});
+      ASSERT_TRUE(engine) << engine.error.message;
+      const unsigned crc = runtime::crc32((*engine)->packedWeights());
+      EXPECT_EQ(crc, first.value_or(crc)) << format << " " << most;
+      first = crc;
+    }
+  }
+}
+
 } // namespace
