@@ -229,7 +229,8 @@ private:
     Group group;
     group.scheme.format = WeightFormat::E4m3;
     result.Activations = true;
-    harmless({"dequantize", "is_checkpoint_fp8_serialized", "kv_cache_quant_algo", "scale_fmt"});
+    harmless({"dequantize", "is_checkpoint_fp8_serialized", "scale_fmt"});
+    refused("kv_cache_quant_algo", "a format of K and V is");
     if (result.Method == "fbgemm_fp8") {
       harmless({"activation_scale_ub"}); // of activations
       group.scheme.scaleRows = 1;
