@@ -108,6 +108,8 @@ private:
   class Reader;
   class Finder;
   const Group *groupOf(const std::string &module) const;
+  /// One group of all columns is none.
+  static WeightScheme schemeFor(WeightScheme scheme, int64_t columns);
 
   std::string Method;
   bool Activations = false, ByGptqModel = false;
