@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 21;
+constexpr int kAbiVersion = 22;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -327,6 +327,11 @@ constexpr int kSyncWords = 160;
 /// Of these the one that is not 0 when the kernel shall stop; the host may set it, too.
 constexpr int kStopWord = 32;
 
+/// Bytes of the keys, or of the values, of one head in a page (Pool.cuh).
+constexpr long long kvHeadBytes(long long pageTokens, long long dim, bool e4m3) {
+  return e4m3 ? pageTokens * dim + (2 * pageTokens + 15) / 16 * 16 : 2 * pageTokens * dim;
+}
+
 /// A page of a pool with an index. Zeros: no slot holds it, and the index does not have it. Other pages are told by
 /// 1 + their number; 0 is none.
 struct alignas(16) IndexedPage {
@@ -361,7 +366,7 @@ struct alignas(16) ModelParams {
   int *pageTable;        ///< [slots][pageTableStride]
   int *freeList;         ///< stack of free page ids; all of them before the first tick
   char *index;           ///< IndexedPages and what follows them; null where the pool has none
-  char *kCache, *vCache; ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
+  char *kCache, *vCache; ///< [layers][pages][kvHeads][pageTokens][headDim] (Pool.cuh)
   // pass
   char *workspace; ///< activations; offsets are constants of the source
 };

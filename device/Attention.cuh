@@ -162,7 +162,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   // --- loads
 
   /// Committed keys or values, a batch of blocks at a time. `whole` says that none is missing.
-  /// fn(whole, block of the batch, the stage's bytes of the warp's first row).
+  /// fn(whole, block of the batch, the chunk, the warp's first row of it).
   template <class Whole, class Fn> __device__ __forceinline__ void fetch(Whole whole, int batch, Fn fn) {
 #pragma unroll
     for (int c = 0; c < S::batch * 64 / keys; ++c) {
@@ -175,9 +175,9 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       if constexpr (keys >= 64) {
 #pragma unroll
         for (int block = 0; block < keys / 64; ++block)
-          fn(whole, c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
+          fn(whole, c * keys / 64 + block, chunk, 64 * block + 8 * warp);
       } else if (8 * warp / keys == c % 2) {
-        fn(whole, c / 2, chunk + 8 * warp % keys * S::rowBytes);
+        fn(whole, c / 2, chunk, 8 * warp % keys);
       }
       if (S::windowed && !whole.value)
         consumer.release();
@@ -202,20 +202,23 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       fetch(Flag<false>(), batch, load);
   }
   __device__ __forceinline__ void fetchKeys(Keys &k, int batch) {
-    fill(k, small, batch, [&](auto whole, int block, const char *rows) {
-      if (whole.value || first + 64 * (batch * S::batch + block) + g < at.ownFrom)
+    fill(k, small, batch, [&](auto whole, int block, const char *chunk, int firstRow) {
+      if (const int position = first + 64 * (batch * S::batch + block) + g;
+          whole.value || (position < at.ownFrom && (!S::windowed || position >= from))) {
+        const typename S::ChunkRow row = S::template rowOfChunk<keys>(chunk, firstRow + g);
 #pragma unroll
         for (int i = 0; i < S::keyPieces; ++i)
-          k[block][i] = S::loadDims(rows + g * S::rowBytes, i);
+          k[block][i] = row.dims(i);
+      }
     });
   }
   __device__ __forceinline__ void fetchValues(Values &v, int batch) { // zeros where nothing is: finite
-    fill(v, small, batch, [&](auto whole, int block, const char *rows) {
+    fill(v, small, batch, [&](auto whole, int block, const char *chunk, int firstRow) {
 #pragma unroll
       for (int i = 0; i < 2 * S::valueSlabs; ++i)
         if (const int position = first + 64 * (batch * S::batch + block) + 2 * t + i % 2;
             whole.value || (position < at.ownFrom && (!S::windowed || position >= from)))
-          v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
+          v[block][i] = S::template rowOfChunk<keys>(chunk, firstRow + 2 * t + i % 2).eight(valueDim(i / 2));
     });
   }
 
@@ -239,7 +242,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     Cursor of = at;
 #pragma unroll 1
     for (int unit = 0;;) { // other threads for each
-      const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
+      int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
+      if constexpr (kE4m3<A>) {
+        codeOwn(of, unit, ownRows);
+        ownRows = 0;
+      }
       const int pieces = rows * S::headsOfTile * (D / 8);
       int i = threadIdx.x;
       if (together > 1)
@@ -269,6 +276,26 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       of.toNextUnit(pass);
       if (of.done())
         break;
+    }
+  }
+  /// Keys and values of the pass's own rows, as they are once they are codes. A warp takes as many heads at a time as
+  /// it has lanes for.
+  __device__ __forceinline__ void codeOwn(const Cursor &of, int unit, int ownRows) {
+    constexpr int heads = 32 / kLanesOfHead<D>;
+#pragma unroll 1
+    for (int base = (warp - unit & kConsumerWarps - 1) * heads; base < 2 * ownRows; base += kConsumerWarps * heads) {
+      const int item = min(base + lane / kLanesOfHead<D>, 2 * ownRows - 1), row = item / 2;
+      const bool mine = item == base + lane / kLanesOfHead<D>, isKey = item % 2 == 0;
+      const int position = of.ownFrom + row, ofPass = of.ownRowAt(pass, position), column = columnOfHead<D>();
+      const auto rows = isKey ? own.keys : own.values;
+      const Words4 words = rows.words(ofPass, of.kvHead * D + column);
+      const HeadScale scale = scaleOfHead<D>(words);
+      if (!mine || !isLaneOfHead<D>())
+        continue;
+      char *const target = scratch + (isKey ? begins.ownKeys : begins.ownValues) + (unit + row) * S::rowBytes;
+      *reinterpret_cast<Words4 *>(target + column * 2) = scale.through(words);
+      if (of.keepsOwn(ofPass, position))
+        own.pool.keep(isKey, ofPass, of.kvHead, words, scale);
     }
   }
   __device__ __forceinline__ void lookAtRows(Seen &seen) const {

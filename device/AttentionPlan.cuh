@@ -109,6 +109,11 @@ template <class A, bool OneRowEach = false> struct RoundCursor : AttentionUnit {
         return rowOnPath(pass, firstRow, position);
     return ownRow + position - ownFrom;
   }
+  /// Whether the unit is the one that stores the codes of this row of its tile, at this position: one of each KV head.
+  __device__ __forceinline__ bool keepsOwn(int row, int position) const {
+    return row >= firstRow && row < firstRow + rows && position / S::round >= begin && position / S::round < end &&
+           firstHead == kvHead * S::group;
+  }
   __device__ __forceinline__ int rowOf(int pair) const { return firstRow + pair / S::headsOfTile; }
   __device__ __forceinline__ int columnOf(int pair) const { return (firstHead + pair % S::headsOfTile) * S::dim; }
   /// The last slice of a group may have fewer heads than a tile has room for.
@@ -254,55 +259,112 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
   __syncwarp();
 }
 
+/// Producer: scales of positions [start, end) of one head to their places in the stage that was entered, of which
+/// `first` is the first position: those that no copy of 16 bytes can bring. `placeOf`: of a position, page *
+/// page_tokens
+/// + position in the page.
+template <class A, int Keys, class P, class Place>
+__device__ __forceinline__ void bringScales(P &producer, const char *head, int start, int end, int first,
+                                            Place placeOf) {
+  constexpr int batch = 8; // loads under way together
+  char *const target = producer.target() + Keys * A::headDim;
+#pragma unroll 1
+  for (int base = start + (P::lanes > 1 ? laneId() : 0); base < end; base += batch * P::lanes) {
+    u16 scales[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int place = placeOf(min(base + i * P::lanes, end - 1));
+      scales[i] = loadHalfWord(head + place / A::pageTokens * (PoolStrides<A>::page * PoolStrides<A>::elementBytes) +
+                               scaleAt<A>(place % A::pageTokens));
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      if (base + i * P::lanes < end)
+        *reinterpret_cast<u16 *>(target + (base + i * P::lanes - first) * 2) = scales[i];
+  }
+}
+
 /// Producer: the next chunk, keys or values of positions [start, start + count) of one head. `head`: those of page 0;
 /// `pages`: the number of page 0, in shared memory. The first `outside` positions are not in the window: their place in
 /// the chunk stays as it is. False when the kernel leaves.
 template <class A, int Keys, class P>
 __device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count,
                                               int outside) {
-  constexpr int rowBytes = A::headDim * 2; // of one head
-  constexpr long long stride = PoolStrides<A>::page * 2;
+  constexpr int rowBytes = PoolStrides<A>::rowBytes; // of one head
+  constexpr long long stride = PoolStrides<A>::page * PoolStrides<A>::elementBytes;
+  // Scales come eight at a time, where pages have them so. In front of a window stands nothing that may not be read;
+  // after the last position others may write.
+  constexpr bool eights = kE4m3<A> && A::pageTokens % 8 == 0;
+  const auto copyScales = [&](const char *page, int place, int after, int count) {
+    if constexpr (eights)
+      producer.copy(producer.target() + Keys * rowBytes + after * 2, page + scaleAt<A>(place), count * 2);
+  };
   // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
   constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;
-  if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16) {
+  if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16 && (!kE4m3<A> || part % 8 == 0)) {
     if (count == Keys && outside == 0) { // one lane asks for all: as few steps as can be
       u32 page[parts];
 #pragma unroll
       for (int i = 0; i < parts; ++i)
         page[i] = loadShared(pages + start / A::pageTokens, i * 4);
-      if (!producer.open(Keys * rowBytes))
+      if (!producer.open(Keys * rowBytes + (kE4m3<A> ? Keys * 2 : 0)))
         return false;
-      const char *const source = head + (Keys < A::pageTokens ? (long long)(start % A::pageTokens) * rowBytes : 0);
+      const int inPage = Keys < A::pageTokens ? start % A::pageTokens : 0;
+      const char *const source = head + (long long)inPage * rowBytes;
 #pragma unroll
-      for (int i = 0; i < parts; ++i)
+      for (int i = 0; i < parts; ++i) {
         producer.copy(producer.target() + i * part * rowBytes, source + page[i] * stride, part * rowBytes);
+        copyScales(head + page[i] * stride, inPage, i * part, part);
+      }
       producer.close();
       return true;
     }
   }
-  if (!producer.open((count - outside) * rowBytes))
+  const int first = start + outside, end = start + count;
+  const int scalesFrom = eights ? first / 8 * 8 : end, scalesUpto = eights ? max(scalesFrom, end / 8 * 8) : end;
+  if constexpr (kE4m3<A>) {
+    if (!producer.enter())
+      return false;
+    bringScales<A, Keys>(producer, head, eights ? max(first, scalesUpto) : first, end, start, [&](int position) {
+      return (int)loadShared(pages + position / A::pageTokens, 0) * A::pageTokens + position % A::pageTokens;
+    });
+    producer.expect((end - first) * rowBytes + (scalesUpto - scalesFrom) * 2);
+  } else if (!producer.open((end - first) * rowBytes)) {
     return false;
+  }
 #pragma unroll 1
-  for (int position = start + outside, next; position < start + count; position = next) {
+  for (int position = first, next; position < end; position = next) {
     const int place = position % A::pageTokens;
-    next = min(start + count, position - place + A::pageTokens);
+    next = min(end, position - place + A::pageTokens);
     const u32 page = loadShared(pages + position / A::pageTokens, 0);
     producer.copy(producer.target() + (position - start) * rowBytes, head + page * stride + (long long)place * rowBytes,
                   (next - position) * rowBytes);
+    if (const int from = position / 8 * 8, upto = min(next, scalesUpto); eights && from < upto)
+      copyScales(head + page * stride, from % A::pageTokens, from - start, upto - from);
   }
   producer.close();
   return true;
 }
 
 /// The same where positions from `base` on stand at places of their own: `places` has those of each.
-template <class A, class P>
+template <class A, int Keys, class P>
 __device__ __forceinline__ bool pushPath(P &producer, const char *head, const int *pages, int start, int count,
                                          int outside, int base, const int *places) {
-  constexpr int rowBytes = A::headDim * 2, batch = 4; // of one head; loads under way together
-  constexpr long long stride = PoolStrides<A>::page * 2;
-  if (!producer.open((count - outside) * rowBytes))
-    return false;
+  constexpr int rowBytes = PoolStrides<A>::rowBytes, batch = 4; // of one head; loads under way together
+  constexpr long long stride = PoolStrides<A>::page * PoolStrides<A>::elementBytes;
   const int end = start + count;
+  if constexpr (kE4m3<A>) {
+    if (!producer.enter())
+      return false;
+    bringScales<A, Keys>(producer, head, start + outside, end, start, [&](int position) {
+      return position < base
+                 ? (int)loadShared(pages + position / A::pageTokens, 0) * A::pageTokens + position % A::pageTokens
+                 : (int)loadWord(places + position - base);
+    });
+    producer.expect((count - outside) * rowBytes);
+  } else if (!producer.open((count - outside) * rowBytes)) {
+    return false;
+  }
 #pragma unroll 1
   for (int position = start + outside, next; position < min(end, base); position = next) {
     const int place = position % A::pageTokens;
@@ -339,14 +401,15 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   if (pass.attention.firstUnit.unit < 0)
     return true;
   RoundCursor<A> at(pass, S::window(layer));
-  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2; // bytes
-  for (int next = 0; !at.done(); at.toNextUnit(pass)) {         // of the CTA's units
+  constexpr int elementBytes = PoolStrides<A>::elementBytes;
+  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * elementBytes;
+  for (int next = 0; !at.done(); at.toNextUnit(pass)) { // of the CTA's units
     const int number = S::windowed ? at.number() : next++, from = at.from();
     // Page numbers are looked up for all layers, so from where the greatest window begins.
     const int dealtFrom = S::windowFrom(at.visible - at.rows + 1, S::mostWindow());
     const int begin = S::windowed ? max(at.begin * S::round, dealtFrom) : at.first(),
               upto = min(at.end * S::round, at.ownFrom);
-    const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
+    const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * elementBytes;
     const char *const ofKeys = modelOf<A>(p).kCache + head, *const ofValues = modelOf<A>(p).vCache + head;
     int base = 0x7fffffff; // positions from there on stand at places of their own
     if constexpr (hasPaths<A>())
@@ -366,8 +429,8 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
         for (int start = S::windowed ? first + (seen - first) / keys * keys : first; start < end; start += keys) {
           if constexpr (hasPaths<A>())
             if (min(start + keys, end) > base) {
-              if (!pushPath<A>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
-                               S::windowed ? max(0, seen - start) : 0, base, pathOf<A>(p, at.firstRow)))
+              if (!pushPath<A, keys>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
+                                     S::windowed ? max(0, seen - start) : 0, base, pathOf<A>(p, at.firstRow)))
                 return false;
               continue;
             }

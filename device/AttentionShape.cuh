@@ -4,7 +4,8 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Values.cuh"
+#include "megalith/E4m3.cuh"
+#include "megalith/Pool.cuh"
 
 namespace megalith::device {
 
@@ -18,7 +19,7 @@ constexpr int kNoWindow = 0x7fffffff;
 template <class A> struct AttentionShape {
   static constexpr int dim = A::headDim;
   static_assert(dim % 16 == 0 && dim <= 256, "head_dim is a multiple of 16, at most 256");
-  static constexpr shape::Attention numbers = {A::heads, A::kvHeads, A::headDim};
+  static constexpr shape::Attention numbers = {A::heads, A::kvHeads, A::headDim, kE4m3<A>};
   static constexpr int group = (int)numbers.group();
   static constexpr int headsOfTile = (int)numbers.headsOfTile();
   static constexpr int rowsOfTile = kTilePairs / headsOfTile;
@@ -89,6 +90,38 @@ template <class A> struct AttentionShape {
     const Words2 first = loadShared2(row, i * 64 + t * 8);
     const Words2 second = hasStep(2 * i + 1) ? loadShared2(row, i * 64 + 32 + t * 8) : Words2{0, 0};
     return {first.x, first.y, second.x, second.y};
+  }
+  /// Dims of one position as a chunk of the keys, or values, of `Keys` positions has them.
+  struct ChunkRow {
+    const char *row;
+    u32 scale; ///< of codes: a bf16, twice
+    /// As loadDims gives them.
+    __device__ __forceinline__ Words4 dims(int i) const {
+      if constexpr (kE4m3<A>) {
+        const int t = laneId() & 3;
+        const Words2 first = valuesOfE4m3(loadShared(row, i * 32 + t * 4), scale);
+        const Words2 second =
+            hasStep(2 * i + 1) ? valuesOfE4m3(loadShared(row, i * 32 + 16 + t * 4), scale) : Words2{0, 0};
+        return {first.x, first.y, second.x, second.y};
+      } else {
+        return loadDims(row, i);
+      }
+    }
+    /// Dims `dim` to `dim` + 7.
+    __device__ __forceinline__ Words4 eight(int dim) const {
+      if constexpr (kE4m3<A>)
+        return valuesOfE4m3(loadShared2(row, dim), scale);
+      else
+        return loadShared4(row, dim * 2);
+    }
+  };
+  template <int Keys> __device__ __forceinline__ static ChunkRow rowOfChunk(const char *chunk, int key) {
+    if constexpr (kE4m3<A>) {
+      const u32 scale = reinterpret_cast<const u16 *>(chunk + Keys * dim)[key];
+      return {chunk + key * dim, scale | scale << 16};
+    } else {
+      return {chunk + key * rowBytes, 0};
+    }
   }
   /// Whether the head has 16 dims more than `step` times 16.
   __device__ __forceinline__ static bool hasStep(int step) { return 16 * step < dim; }

@@ -22,6 +22,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/E4m3.cuh"
 #include "megalith/Matrices.cuh"
 
 namespace megalith::device {
@@ -49,13 +50,6 @@ template <int Group> struct BlockWeights {
   __device__ __forceinline__ const Words4 &operator[](int i) const { return of[i]; }
 };
 
-/// Four e4m3 as two pairs of bf16, exactly: bytes 1 and 3, and bytes 0 and 2. Their exponents are 120 too small, also
-/// those of subnormal ones; a product mends that.
-__device__ __forceinline__ void expandE4m3(u32 word, u32 &odd, u32 &even) {
-  constexpr u32 toTheSize = 0x7b807b80u; // 2^120, twice
-  odd = mulBf16((word & 0x80008000u) | (word >> 4 & 0x07f007f0u), toTheSize);
-  even = mulBf16((word << 8 & 0x80008000u) | (word << 4 & 0x07f007f0u), toTheSize);
-}
 /// Two numbers from 0 to 15, in bits 0-3 and 16-19, as bf16 with 128 added.
 __device__ __forceinline__ u32 smallBf16(u32 numbers) { return (numbers & 0x000f000fu) | 0x43004300u; }
 constexpr u32 kTwoOnes = 0x3f803f80u, kTwoSixteens = 0x41804180u, kMinus128 = 0xc300c300u; ///< pairs of bf16

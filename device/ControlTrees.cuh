@@ -163,7 +163,7 @@ template <class Activation, class Pool> __device__ void keepLogits(Activation &t
 }
 
 /// Moves keys and values of all layers from place `from` of each of the first `count` lanes to its place `to`, those
-/// of lower lanes first. Each lane of the warp takes 8 columns at a time.
+/// of lower lanes first. Each lane of the warp takes 16 bytes at a time.
 template <class P>
 __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
   const abi::ModelParams &memory = pool.memory();
@@ -173,15 +173,17 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
   };
   const bool mine = laneId() < count;
   const long long source = mine ? elementOf(from) : 0, target = mine ? elementOf(to) : 0;
-  constexpr int ofLayer = P::kvHeads * P::headDim / 8, pieces = P::layers * ofLayer, batch = 4;
+  using S = PoolStrides<P>;
+  constexpr int columns = 16 / S::elementBytes, ofLayer = P::kvHeads * P::headDim / columns,
+                pieces = P::layers * ofLayer, batch = 4;
 #pragma unroll 1
   for (int base = 0; base < pieces; base += 32 * batch)
 #pragma unroll 1
     for (int row = 0; row < count; ++row) {
       const long long read = __shfl_sync(~0u, source, row), write = __shfl_sync(~0u, target, row);
       const auto at = [&](int k, long long element) {
-        const int piece = base + 32 * k + laneId(), column = piece % ofLayer * 8;
-        return (element + pageAddress<P>(piece / ofLayer, 0, 0, 0) + columnAddress<P>(column)) * 2;
+        const int piece = base + 32 * k + laneId(), column = piece % ofLayer * columns;
+        return (element + pageAddress<P>(piece / ofLayer, 0, 0, 0) + columnAddress<P>(column)) * S::elementBytes;
       };
       Words4 words[2 * batch];
 #pragma unroll
@@ -197,6 +199,22 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
           *reinterpret_cast<Words4 *>(memory.vCache + at(k, write)) = words[2 * k + 1];
         }
     }
+  if constexpr (kE4m3<P>)
+#pragma unroll 1
+    for (int base = 0; base < P::layers * P::kvHeads; base += 32)
+#pragma unroll 1
+      for (int row = 0; row < count; ++row) {
+        const long long read = __shfl_sync(~0u, source, row), write = __shfl_sync(~0u, target, row);
+        const int head = base + laneId(); // of a layer
+        if (head >= P::layers * P::kvHeads)
+          continue;
+        const auto at = [&](long long element) {
+          return scaleAddress<P>(element, head % P::kvHeads) + pageAddress<P>(head / P::kvHeads, 0, 0, 0);
+        };
+        const u16 key = loadHalfWord(memory.kCache + at(read)), value = loadHalfWord(memory.vCache + at(read));
+        *reinterpret_cast<u16 *>(memory.kCache + at(write)) = key;
+        *reinterpret_cast<u16 *>(memory.vCache + at(write)) = value;
+      }
   __threadfence();
 }
 

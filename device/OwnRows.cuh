@@ -18,6 +18,45 @@ template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys
   return {keys, values};
 }
 
+/// Stores codes of K and V, and their scales.
+template <class Pool> struct CodedKv {
+  using S = PoolStrides<Pool>;
+  char *keys, *values; ///< of the present layer
+  const PassShared *pass;
+  __device__ __forceinline__ CodedKv(const abi::ModelParams &model, int layer, const PassShared &pass)
+      : keys(model.kCache + pageAddress<Pool>(layer, 0, 0, 0)),
+        values(model.vCache + pageAddress<Pool>(layer, 0, 0, 0)), pass(&pass) {}
+  /// The lane's eight values of a head of the row: those from column lane % Lanes * 8 on. Its first lane stores the
+  /// scale.
+  template <int Lanes = kLanesOfHead<Pool::headDim>>
+  __device__ __forceinline__ void keep(bool isKey, int row, int head, Words4 words, HeadScale scale) const {
+    char *const cache = isKey ? keys : values;
+    const long long element = pass->kv[row].element;
+    const int lane = laneId() % Lanes;
+    *reinterpret_cast<Words2 *>(cache + element + head * S::head + lane * 8) = scale.codesOf(words);
+    if (lane == 0)
+      *reinterpret_cast<u16 *>(cache + scaleAddress<Pool>(element, head)) = scale.bits();
+  }
+  /// What attention reads of a head that a warp made, eight values to a lane. `keep`: it goes to the pool, too.
+  __device__ __forceinline__ Words4 made(bool isKey, int row, int head, Words4 words, bool keep) const {
+    const HeadScale scale = scaleOfHead<Pool::headDim, 32>(words);
+    if (keep && laneId() * 8 < Pool::headDim)
+      this->keep<32>(isKey, row, head, words, scale);
+    return scale.through(words);
+  }
+};
+
+/// The same of a pool of codes: attention puts them there, for a scale is of a whole head.
+template <class Rows, class Pool> struct CodedOwnRows {
+  Rows keys, values;
+  CodedKv<Pool> pool;
+  static constexpr bool made = false;
+};
+template <class Pool, class Rows>
+__device__ __forceinline__ CodedOwnRows<Rows, Pool> codedOwnRows(Rows keys, Rows values, CodedKv<Pool> pool) {
+  return {keys, values, pool};
+}
+
 /// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep)
 /// gives each lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where
 /// no slot has two rows in the pass: others would have to make a row's keys for each tile.

@@ -4,6 +4,11 @@
 //
 //   [layer][page][KV head][position in the page][head_dim]
 //
+// or, with `P::e4m3`, as codes of a byte (E4m3.cuh), after which come the scales of a head's positions in the page,
+// each a bf16:
+//
+//   [layer][page][KV head]([position in the page][head_dim], [position in the page] up to a multiple of 16 bytes)
+//
 // `P` gives a pool's constants: layers, pages, kvHeads, pageTokens, headDim, and `model`, the number of
 // its model in LaunchParams::models.
 //===----------------------------------------------------------------------===//
@@ -23,10 +28,15 @@ template <class P> __device__ constexpr int sparePages() {
     return 0;
 }
 
-/// Elements from one position, head, page or layer to the next.
+/// Whether keys and values are codes.
+template <class P> constexpr bool kE4m3 = requires { P::e4m3; };
+
+/// Elements from one position, head, page or layer to the next. Of codes an element is a byte.
 template <class P> struct PoolStrides {
-  static constexpr long long position = P::headDim, head = P::pageTokens * position, page = P::kvHeads * head,
-                             layer = (P::pages + sparePages<P>()) * page;
+  static constexpr int elementBytes = kE4m3<P> ? 1 : 2, rowBytes = P::headDim * elementBytes;
+  static constexpr long long position = P::headDim,
+                             head = abi::kvHeadBytes(P::pageTokens, P::headDim, kE4m3<P>) / elementBytes,
+                             page = P::kvHeads * head, layer = (P::pages + sparePages<P>()) * page;
 };
 
 /// The element where the keys, or the values, of a position begin. `inPage`: the position in its page.
@@ -38,6 +48,17 @@ template <class P> __device__ __forceinline__ long long pageAddress(int layer, i
 /// The offset of column `col` of [kvHeads * headDim] from the first element of head 0, in elements.
 template <class P> __device__ __forceinline__ long long columnAddress(int col) {
   return pageAddress<P>(0, 0, col / P::headDim, 0) + col % P::headDim;
+}
+
+/// Where the scale of a position stands, in bytes from where its head of the page begins.
+template <class P> __device__ __forceinline__ constexpr int scaleAt(int inPage) {
+  return P::pageTokens * P::headDim + 2 * inPage;
+}
+/// The same from the cache on. `element`: of a position's first head, as pageAddress has it.
+template <class P> __device__ __forceinline__ long long scaleAddress(long long element, int head) {
+  using S = PoolStrides<P>;
+  const int inPage = (int)(element % S::page) / P::headDim;
+  return element - inPage * S::position + head * S::head + scaleAt<P>(inPage);
 }
 
 template <class P> __device__ __forceinline__ const abi::ModelParams &modelOf(const abi::LaunchParams &p) {

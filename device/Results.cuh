@@ -154,14 +154,26 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
   });
 }
 
+/// The bits of column `col` of a row's keys, or values, in a layer: a bf16. `element`: of the layer, as in KvOfRow.
+template <class Pool> __device__ __forceinline__ u32 kvBits(const char *cache, long long element, int col) {
+  if constexpr (kE4m3<Pool>) {
+    const int ofWord = col & 3, byte = ofWord == 1 ? 2 : ofWord == 2 ? 1 : ofWord;
+    const long long at = element + columnAddress<Pool>(col - ofWord);
+    const u32 code = loadWord(cache + at) >> 8 * byte & 0xff;
+    const u32 scale = loadHalfWord(cache + scaleAddress<Pool>(element, col / Pool::headDim));
+    return mulBf16(convert::bf16OfE4m3((unsigned char)code), scale) & 0xffff;
+  } else {
+    return loadHalfWord(reinterpret_cast<const u16 *>(cache) + element + columnAddress<Pool>(col));
+  }
+}
+
 /// A hash of a row's K and V in all layers, for the trace: equal bits, equal hash. `element`: as in KvOfRow.
 template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, long long element) {
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + element + columnAddress<Pool>(i);
-      const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).kCache) + at);
-      const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).vCache) + at);
+      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + element;
+      const u32 k = kvBits<Pool>(modelOf<Pool>(p).kCache, at, i), v = kvBits<Pool>(modelOf<Pool>(p).vCache, at, i);
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
     }
 #pragma unroll

@@ -270,14 +270,23 @@ template <class R> struct Producer {
 
   /// Opens the next stage for copies of `bytes` bytes in all, when it is empty. False when the kernel ends.
   __device__ __forceinline__ bool open(int bytes) {
+    if (!enter())
+      return false;
+    expect(bytes);
+    return true;
+  }
+  /// The same in two steps. Between them the producer itself may write to the stage.
+  __device__ __forceinline__ bool enter() {
     if (underWay >= least && !awaitFlight())
       return false;
     if (room == 0 && !awaitRoom())
       return false;
     --room;
+    return true;
+  }
+  __device__ __forceinline__ void expect(int bytes) {
     if constexpr (lanes == 1)
       barrierArriveExpect(&ring.shared->full[ring.stage], bytes);
-    return true;
   }
   __device__ __forceinline__ char *target() const { return ring.data + ring.stage * R::stageBytes; }
   /// Copies into the open stage.

@@ -234,6 +234,7 @@ MEGALITH_SHAPE int partLevels(long long positions) {
 
 struct Attention {
   long long heads, kvHeads, dim;
+  bool e4m3 = false; ///< keys and values are codes
 
   MEGALITH_SHAPE long long group() const { return heads / kvHeads; } ///< query heads of a KV head
   MEGALITH_SHAPE long long headsOfTile() const { return group() < kTilePairs ? group() : kTilePairs; }
@@ -308,6 +309,8 @@ struct WideAttention {
   static constexpr int leafBytes = 2 * 4 * 512;
   /// Each warp notes the first value that is not finite.
   static constexpr int spoiledBytes = kConsumerWarps * 4;
+  /// Scales of keys and values of the pass's own rows, and their inverses.
+  MEGALITH_SHAPE int ownScaleBytes() const { return of.e4m3 ? 2 * kMaxRows * 8 : 0; }
   /// Outputs of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab.
   static constexpr int outputs = 16;
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
@@ -316,7 +319,7 @@ struct WideAttention {
   /// Words of a lane in a unit's parts, of a slab: [pair 2][two dims 8].
   static constexpr int words = 16;
 
-  MEGALITH_SHAPE long long leastBytes() const { return keyBytes() + spoiledBytes + leafBytes; }
+  MEGALITH_SHAPE long long leastBytes() const { return keyBytes() + spoiledBytes + ownScaleBytes() + leafBytes; }
   /// Whether a thread has registers for it, and the CTA shared memory. `room`: bytes of scratch. `left`:
   /// stages that the ring keeps; they hold the values of a round.
   MEGALITH_SHAPE bool fits(long long room, long long stageBytes, long long left) const {

@@ -39,11 +39,20 @@ template <class A, class C> struct WideTile {
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
   static constexpr int kept = numbers.kept, stateBytes = A::wideLevels > 0 ? numbers.stateBytes : 0;
   static_assert(slabs == 1 || stateBytes == 0, "of a longer head a unit is one round");
-  static constexpr int room = C::wideBytes() - keyBytes - numbers.spoiledBytes - stateBytes;
+  static constexpr int room = C::wideBytes() - keyBytes - numbers.spoiledBytes - numbers.ownScaleBytes() - stateBytes;
   static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
   static_assert(room >= leafBytes, "room for keys and values as fragments");
-  static constexpr int begin =
-      keyBytes + leaves * leafBytes + numbers.spoiledBytes; ///< of what is kept of the rounds before
+  static constexpr int ownScales = keyBytes + leaves * leafBytes + numbers.spoiledBytes; ///< where they begin
+  static constexpr int begin = ownScales + numbers.ownScaleBytes(); ///< of what is kept of the rounds before
+};
+
+/// Own rows, as they are once they are codes. `scales`: in shared memory.
+template <class Rows> struct ThroughCodes {
+  Rows rows;
+  const HeadScale *scales;
+  __device__ __forceinline__ Words4 peek(int after, int column) const {
+    return scales[after].through(rows.peek(after, column));
+  }
 };
 
 /// Words of a lane in a unit's parts, of a slab.
@@ -149,7 +158,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
             dims = (W::slabs > 1 ? leaf / kConsumerWarps * 64 : 0) + 8 * g;
   const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
     const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
-    return (at < ringEnd ? at : at - ringBytes) + key % W::keys * S::rowBytes;
+    return S::template rowOfChunk<W::keys>(at < ringEnd ? at : at - ringBytes, key % W::keys);
   };
   int bad = kNoPosition;
 #pragma unroll 1
@@ -161,9 +170,8 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
       if (first + eight + 64 + 8 <= ownFrom && (... && (first + eight >= from))) {
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
-          const char *const rows = rowOf(eight + 64 * b + 2 * t);
-          v[b][0] = loadShared4(rows, dims * 2);
-          v[b][1] = loadShared4(rows, S::rowBytes + dims * 2);
+          v[b][0] = rowOf(eight + 64 * b + 2 * t).eight(dims);
+          v[b][1] = rowOf(eight + 64 * b + 2 * t + 1).eight(dims);
         }
       } else {
 #pragma unroll
@@ -173,7 +181,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
             if (const int key = eight + 64 * b + 2 * t + j; (... || (first + key < from)))
               v[b][j] = {0, 0, 0, 0};
             else if (first + key < ownFrom)
-              v[b][j] = loadShared4(rowOf(key), dims * 2);
+              v[b][j] = rowOf(key).eight(dims);
             else if (first + key <= last)
               v[b][j] = own.peek(first + key - ownFrom, dims);
       }
@@ -296,7 +304,11 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 
   /// The unit's own rows are waited for here, once: where they are used there are no registers for a call.
   __device__ __forceinline__ void awaitOwnRows() const {
-    if (fresh && at.end * S::round > at.ownFrom)
+    if (!fresh || at.end * S::round <= at.ownFrom)
+      return;
+    if constexpr (kE4m3<A>)
+      codeOwn();
+    else
 #pragma unroll 1
       for (int i = threadIdx.x; i < (last + 1 - at.ownFrom) * (D / 4); i += kConsumerThreads) {
         const int row = at.ownRowAt(pass, at.ownFrom + i / (D / 4)), column = at.kvHead * D + i % (D / 8) * 8;
@@ -304,6 +316,36 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         Words4 words = rows.peek(row, column);
         rows.settle(row, column, words);
       }
+  }
+  /// Scales of the unit's own rows. Those of the tile go to the pool.
+  __device__ __forceinline__ void codeOwn() const {
+    constexpr int heads = 32 / kLanesOfHead<D>;
+    const int items = 2 * (last + 1 - at.ownFrom);
+#pragma unroll 1
+    for (int base = warp * heads; base < items; base += kConsumerWarps * heads) {
+      const int item = min(base + lane / kLanesOfHead<D>, items - 1), after = item / 2;
+      const bool isKey = item % 2 == 0;
+      const int position = at.ownFrom + after, row = at.ownRowAt(pass, position), column = columnOfHead<D>();
+      const auto rows = isKey ? own.keys : own.values;
+      const Words4 words = rows.words(row, at.kvHead * D + column);
+      const HeadScale scale = scaleOfHead<D>(words);
+      if (item != base + lane / kLanesOfHead<D> || !isLaneOfHead<D>())
+        continue;
+      if (column == 0)
+        scalesOfOwn(isKey)[after] = scale;
+      if (at.keepsOwn(row, position))
+        own.pool.keep(isKey, row, at.kvHead, words, scale);
+    }
+  }
+  __device__ __forceinline__ HeadScale *scalesOfOwn(bool keys) const {
+    return reinterpret_cast<HeadScale *>(scratch + W::ownScales) + (keys ? 0 : kMaxRows);
+  }
+  __device__ __forceinline__ Words4 ownKeys(int position, int dim) const {
+    const Words4 words = own.keys.peek(at.ownRowAt(pass, position), at.kvHead * D + dim);
+    if constexpr (kE4m3<A>)
+      return scalesOfOwn(true)[position - at.ownFrom].through(words);
+    else
+      return words;
   }
   /// The round's keys: of each block of 64 a warp takes an eight. A lane stores what lanes will bring to mma steps.
   __device__ __forceinline__ void bringKeys() {
@@ -315,12 +357,13 @@ template <class A, class C, class Own, class Query> struct WideUnits {
       if (block64 % keys == 0 && block64 < committed && block64 / keys >= outside)
         chunk = consumer.acquire();
       Words4 words[pieces] = {};
+      const bool came = position < at.ownFrom && (!S::windowed || position >= from);
 #pragma unroll
       for (int i = 0; i < pieces; ++i)
-        if (position < at.ownFrom)
-          words[i] = S::loadDims(chunk + eight % keys * S::rowBytes, i);
-        else if (position <= last && hasKeyDim(i))
-          words[i] = own.keys.peek(at.ownRowAt(pass, position), at.kvHead * D + 32 * i + 8 * t);
+        if (came)
+          words[i] = S::template rowOfChunk<keys>(chunk, eight % keys).dims(i);
+        else if (position >= at.ownFrom && position <= last && hasKeyDim(i))
+          words[i] = ownKeys(position, 32 * i + 8 * t);
       char *const target = reinterpret_cast<char *>(keysAt + (8 * block + warp) * pieces * 32);
 #pragma unroll
       for (int i = 0; i < pieces; ++i)
@@ -337,13 +380,19 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   }
   /// Those of the pass's own rows: peek(position after ownFrom, dims).
   __device__ __forceinline__ auto valuesOfUnit() const {
+    const auto through = [&](auto rows) {
+      if constexpr (kE4m3<A>)
+        return ThroughCodes<decltype(rows)>{rows, scalesOfOwn(false)};
+      else
+        return rows;
+    };
     auto rows = own.values;
     if constexpr (hasTrees<A>()) {
       rows.base = own.values.at(0, at.kvHead * D);
-      return PathRows<A, decltype(rows)>{rows, &pass, at.firstRow, at.ownFrom, at.ownRow};
+      return through(PathRows<A, decltype(rows)>{rows, &pass, at.firstRow, at.ownFrom, at.ownRow});
     } else {
       rows.base = own.values.at(at.ownRow, at.kvHead * D);
-      return rows;
+      return through(rows);
     }
   }
   /// Values of W::leaves leaves from `leaf` on, of a slab.

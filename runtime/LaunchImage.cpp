@@ -23,10 +23,15 @@ void LaunchBuffer::bind(abi::HostParams &params, const void *address) const {
 /// Of the keys, or of the values.
 static size_t bytesOf(const Manifest::Pool &pool) {
   // A product that no number holds is more than any memory has.
-  size_t bytes = 2;
-  for (int64_t factor : {pool.layers, pool.pages + pool.sparePages, pool.kvHeads, pool.pageTokens, pool.headDim})
+  size_t bytes = 1;
+  for (int64_t factor : {pool.layers, pool.pages + pool.sparePages, pool.kvHeads})
     if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes))
       bytes = SIZE_MAX / 4;
+  constexpr int64_t most = 1ll << 40; // tokens of a page, for which the size of a head is a number
+  const auto ofHead = static_cast<size_t>(
+      abi::kvHeadBytes(std::min(pool.pageTokens, most), std::min(pool.headDim, most >> 20), pool.e4m3));
+  if (pool.pageTokens > most || __builtin_mul_overflow(bytes, ofHead, &bytes))
+    bytes = SIZE_MAX / 4;
   return bytes;
 }
 

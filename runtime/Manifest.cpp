@@ -26,6 +26,11 @@ static Manifest::Model readModel(const JsonView &j) {
   m.pool.place = pool.at("place").string();
   if (const auto index = pool.find("index"))
     m.pool.index = index->boolean();
+  if (const auto format = pool.find("format")) {
+    m.pool.e4m3 = format->string() == "e4m3";
+    if (!m.pool.e4m3)
+      format->wrong("must be e4m3");
+  }
   if (pool.find("spare_pages"))
     m.pool.sparePages = count(pool, "spare_pages");
   const JsonView rope = j.at("rope");

@@ -52,6 +52,9 @@ struct Manifest {
     std::string place;      ///< of its declaration
     bool index = false;     ///< it has an index of pages
     int64_t sparePages = 0; ///< of its memory, after its pages
+    bool e4m3 = false;      ///< K and V are codes (device/Pool.cuh), else bf16
+    /// Of K and V of a token in one layer.
+    int64_t tokenBytes() const { return 2 * kvHeads * (e4m3 ? headDim + 2 : 2 * headDim); }
   };
   struct Model {
     std::string name;

@@ -246,7 +246,7 @@ public:
   struct Shape {
     std::string pipeline, device;
     int64_t vocabulary = 0, pages = 0, ctas = 0;
-    int64_t kvHeads = 0, headDim = 0;
+    int64_t kvTokenBytes = 0;     ///< K and V of a token in one layer
     std::vector<int64_t> windows; ///< of attention in each layer that appends K and V; 0: none
     int64_t weightBytes = 0;      ///< of the matrices that a pass streams, without padding; 0: passes of a tick differ
     std::vector<Stamp> stamps;    ///< what it takes the time of, in order

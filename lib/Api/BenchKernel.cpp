@@ -72,8 +72,7 @@ static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   shape.vocabulary = model.vocab;
   shape.pages = model.pool.pages;
   shape.ctas = m.ctas;
-  shape.kvHeads = model.pool.kvHeads;
-  shape.headDim = model.pool.headDim;
+  shape.kvTokenBytes = model.pool.tokenBytes();
   for (const runtime::Manifest::Stamp &stamp : m.stamps)
     shape.stamps.push_back({stamp.name, stamp.layer});
   return shape;

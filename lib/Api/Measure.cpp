@@ -100,7 +100,7 @@ static std::map<std::string, BytesRead> bytesRead(const Kernel::State &kernel) {
     return {};
   std::map<std::string, BytesRead> bytes;
   for (const auto &[i, model] : llvm::enumerate(kernel.cuda->manifest().models))
-    bytes[model.name] = {2.0 * 2 * double(model.pool.kvHeads * model.pool.headDim), double(streamedBytes(*plan, i))};
+    bytes[model.name] = {double(model.pool.tokenBytes()), double(streamedBytes(*plan, i))};
   return bytes;
 }
 

@@ -58,6 +58,8 @@ private:
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
     if (pool && pool->get<attr::index_pages>())
       w.line("static constexpr bool index = true; // requests find pages of others by their tokens");
+    if (pool && pool->get<attr::format>() == WeightFormat::E4m3)
+      w.line("static constexpr bool e4m3 = true; // keys and values");
     if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)
       constant("sparePages", spare, "after these, for rows of pages that others may read");
     const int64_t window = model ? model->get<attr::kv_window>() : 0;

@@ -84,8 +84,10 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
   std::vector<Sink> out;
   for (const Operation &inner : group.region.ops) {
     if (inner.op == Op::KvAppend) {
-      out.push_back({inner.operands[0], "keys", false, inner.loc});
-      out.push_back({inner.operands[1], "values", false, inner.loc});
+      if (!planned.kvInE4m3) { // else attention stores them: a scale is of a whole head
+        out.push_back({inner.operands[0], "keys", false, inner.loc});
+        out.push_back({inner.operands[1], "values", false, inner.loc});
+      }
       const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
       if (wide) // attention takes them from the pool
         continue;
@@ -105,7 +107,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
 
 void TensorEmitter::emitSinkDeclarations(const Group &group) {
   for (const Operation &inner : group.region.ops) {
-    if (inner.op == Op::KvAppend) {
+    if (inner.op == Op::KvAppend && !planned.kvInE4m3) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
         if (wide)

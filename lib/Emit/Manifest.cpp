@@ -25,6 +25,8 @@ ordered_json poolJson(const ir::Module &module, const ir::Operation &model, Plac
       {"layers", model.get<attr::kv_layers>()},       {"kv_heads", model.get<attr::kv_heads>()},
       {"head_dim", model.get<attr::head_dim>()},      {"rows_beyond", pool ? pool->get<attr::rows_beyond>() : 0},
       {"place", pool ? place(pool->loc) : ""}};
+  if (pool && pool->get<attr::format>() != WeightFormat::Bf16)
+    j["format"] = ir::word(pool->get<attr::format>());
   if (pool && pool->get<attr::index_pages>())
     j["index"] = true;
   if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)

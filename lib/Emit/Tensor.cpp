@@ -333,8 +333,14 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   Group group(module, planned, names, map.region());
   declareWeights(group);
   emitSinkDeclarations(group);
+  if (planned.kvInE4m3)
+    w.line("const CodedKv<{}> coded({}, {}, pass);", names.kv(), names.params(), inLayers ? "layer" : "0");
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
     const std::string made = nameMade(emitBlock(group, value, heads), loc);
+    if (pool && planned.kvInE4m3) {
+      w.line("return coded.made({}, row, part, pack8({}), keep);", pool == llvm::StringRef("keys"), made);
+      return;
+    }
     if (pool) {
       w.line("if (keep && isLaneOfBlock<{}>())", module.type(value).size / heads);
       at(loc);
@@ -392,8 +398,12 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
     }
     others.emplace(w.scope("else"));
   }
-  w.line("const auto own = ownRows({}, {});", placeExpr({planned.newKeys, instance}),
-         placeExpr({planned.newValues, instance}));
+  if (planned.kvInE4m3)
+    w.line("const auto own = codedOwnRows({}, {}, CodedKv<{}>({}, {}, pass));", placeExpr({planned.newKeys, instance}),
+           placeExpr({planned.newValues, instance}), kv, names.params(), layer);
+  else
+    w.line("const auto own = ownRows({}, {});", placeExpr({planned.newKeys, instance}),
+           placeExpr({planned.newValues, instance}));
   w.line("const auto query = {};", placeExpr(planned.placeOf.at(op.operands[0].id)));
   std::optional<CodeWriter::Scope> several;
   if (planned.wideAttention.units) {

@@ -45,6 +45,8 @@ void TensorEmitter::emitPool() {
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
   if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)
     w.line("static constexpr int sparePages = {}; // after these, for rows of pages that others may read", spare);
+  if (planned.kvInE4m3)
+    w.line("static constexpr bool e4m3 = true; // keys and values");
   if (windowed) {
     w.line("static constexpr int mostWindow = {}; // positions that a row sees in a layer, at most",
            *llvm::max_element(windows));

@@ -182,7 +182,8 @@ private:
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention || plan.rowsAtOnce <= kTileRows || !plan.knobs.wide)
         return;
-      const shape::WideAttention wide = {shapeOf(op)};
+      shape::WideAttention wide = {shapeOf(op)};
+      wide.of.e4m3 = planned.kvInE4m3;
       const int64_t room = plan.shared.scratchBytes + plan.ring.wideLentStages * plan.ring.stageBytes;
       if (!wide.fits(room, plan.ring.stageBytes, plan.ring.stages - plan.ring.wideLentStages))
         return;

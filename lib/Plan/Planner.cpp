@@ -32,10 +32,8 @@ public:
 
   bool run(const Operation &model) {
     planned.name = model.name;
-    if (const Operation *pool = module.find(Op::Pool, model.name);
-        pool && pool->get<attr::format>() != WeightFormat::Bf16)
-      return unsupported(
-          *pool, fmt::format("K and V in fp8 (`dtype` of pool `kv.{}`); the reference executor has them", model.name));
+    if (const Operation *pool = module.find(Op::Pool, model.name))
+      planned.kvInE4m3 = pool->get<attr::format>() == WeightFormat::E4m3;
     if (!checkOperands(model))
       return false;
     for (const Operation &segment : model.region().ops)

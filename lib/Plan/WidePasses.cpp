@@ -37,6 +37,8 @@ public:
     for (const Matrix &m : planned.matrices)
       if (m.format != WeightFormat::Bf16)
         return fmt::format("weights of `{}` are codes", m.name);
+    if (planned.kvInE4m3)
+      return "K and V are fp8";
     const Segment &body = planned.segments[0];
     if (body.repeated.empty())
       return "the model has no layers";

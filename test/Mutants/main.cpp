@@ -45,7 +45,8 @@ struct Mutant {
   std::string name, what, file, find, replace, reports;
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
   /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live
-  /// session; Whole: of the kernel whose passes of more than 128 rows run whole; Codes: of a model with codes.
+  /// session; Whole: of the kernel whose passes of more than 128 rows run whole; Codes: of a model with
+  /// codes, and K and V in e4m3.
   enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole, Codes } kind;
 };
 
@@ -85,17 +86,16 @@ bool apply(const Mutant &mutant, std::string &text) {
   return true;
 }
 
-/// The shipped adaptive pipeline with another model file, as long as this lives.
+/// The shipped adaptive pipeline with one of its words exchanged, as long as this lives.
 class PipelineFile {
 public:
-  explicit PipelineFile(const std::string &modelFile) {
+  PipelineFile(std::string_view before, const std::string &after) {
     const auto original = llvm::MemoryBuffer::getFile(shipped);
     if (!original || llvm::sys::fs::createTemporaryFile("mutants", "yaml", path))
       return;
     std::string text = (*original)->getBuffer().str();
-    const std::string_view unnamed = "target: {}";
-    if (size_t at = text.find(unnamed); at != std::string::npos)
-      text.replace(at, unnamed.size(), "target: {graph: '" + modelFile + "'}");
+    if (size_t at = text.find(before); at != std::string::npos)
+      text.replace(at, before.size(), after);
     std::error_code failed;
     llvm::raw_fd_ostream(path, failed) << text;
   }
@@ -140,9 +140,9 @@ public:
   /// `edges`: a value of `--plan edges=`; `rows`: one of `--set rows_per_pass=`; `whole`: passes of that many rows run
   /// whole.
   Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows, std::string model,
-        bool whole = false)
+        bool whole = false, const char *pageTokens = "4")
       : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)), model(std::move(model)),
-        whole(whole), requests(someRequests(whole)) {}
+        whole(whole), pageTokens(pageTokens), requests(someRequests(whole)) {}
 
   bool prepare() {
     options.file = file;
@@ -150,8 +150,11 @@ public:
     options.needWeights = true;
     options.profile = "cpu";
     // Few slots and pages, so that requests wait and pages come back; a ring that turns, and lends a stage.
-    options.sets = {
-        {"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}, {"rows_per_pass", rows}};
+    options.sets = {{"slots", "3"},
+                    {"kv_pages", "40"},
+                    {"page_tokens", pageTokens},
+                    {"prefill_chunk", "24"},
+                    {"rows_per_pass", rows}};
     options.planSettings = {"ctas=3", "ring=3", "operands=40960", "wide=2", "edges=" + edges};
     if (whole) { // in pairs of CTAs, and pages of eights
       options.sets = {{"slots", "3"},          {"kv_pages", "60"},      {"page_tokens", "8"},
@@ -241,6 +244,7 @@ private:
   Diagnostics &diags;
   std::string file, edges, rows, model;
   bool whole;
+  const char *pageTokens;
   std::vector<Request> requests;
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
@@ -344,13 +348,15 @@ int main(int argc, char **argv) {
   }
   SourceFiles files;
   Diagnostics diags(files);
-  const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml");
+  const PipelineFile ofParallel("target: {}",
+                                "target: {graph: '" MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml'}"),
+      ofCodes("on_full: fail", "on_full: fail, dtype: fp8"); // scales of K and V come in eights
   Bench narrow(diags, PipelineFile::shipped, "barrier", "16", modelDir),
       wide(diags, PipelineFile::shipped, "barrier", "64", modelDir),
       words(diags, PipelineFile::shipped, "words", "64", modelDir),
       parallel(diags, ofParallel.path.str().str(), "words", "64", modelDir),
       whole(diags, PipelineFile::shipped, "words", "160", wholeDir, true),
-      codes(diags, PipelineFile::shipped, "words", "64", codesDir);
+      codes(diags, ofCodes.path.str().str(), "words", "64", codesDir, false, "8");
   for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole, &codes})
     if (!bench->prepare() || !bench->runUnbroken()) {
       llvm::errs() << diags.render();

@@ -10,7 +10,7 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   const int64_t requests = run.tokens.size();
   if (static_cast<int64_t>(records.size()) != run.ticks + 1)
     return std::nullopt;
-  const double position = 2.0 * 2 * m.kvHeads * m.headDim; // K and V, two bytes each
+  const double position = double(m.kvTokenBytes); // in one layer
   DecodeWindow window;
   while (window.first < records.size() - 1) {
     const auto &r = records[window.first];

@@ -262,6 +262,7 @@ struct ModelPlan {
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
   int newKeys = -1, newValues = -1;  ///< buffers of the pass's own K and V
+  bool kvInE4m3 = false;             ///< its pool has codes (device/Pool.cuh)
   std::vector<Segment> segments;     ///< body, head
   Records records;
   AttentionSums attention;

@@ -112,6 +112,10 @@ TEST(Manifest, hasAsManyModelsAsTheKernel) {
   EXPECT_EQ(with(nlohmann::json::array({pages})),
             "the manifest cannot be read: `page_tokens` must be an integer from 1 to "
             "9223372036854775807, found `0` [manifest]");
+  nlohmann::json format = model;
+  format["pool"]["format"] = "e5m2";
+  EXPECT_EQ(with(nlohmann::json::array({format})),
+            "the manifest cannot be read: `format` must be e4m3, found `\"e5m2\"` [manifest]");
   nlohmann::json none = good;
   none.erase("models");
   EXPECT_EQ(messageOf(none.dump()), "the manifest cannot be read: the manifest has no `models` [manifest]");
