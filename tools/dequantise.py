@@ -26,7 +26,7 @@ def coded(module, tensors, config):
     if get("weight_packed") is not None:
         scales = get("weight_scale").float()
         outputs, inputs = get("weight_shape").tolist()
-        bits = config["config_groups"]["group_0"]["weights"]["num_bits"]
+        bits = get("weight_packed").shape[1] * 32 // inputs
         codes = unpack(get("weight_packed"), bits)[:, :inputs]
         group = get("weight_g_idx")
         zeros = torch.full(scales.shape, 1 << bits - 1)
@@ -37,8 +37,11 @@ def coded(module, tensors, config):
         if config["quant_method"] == "awq":
             codes, zeros = unpack(get("qweight"), 4, AWQ_NIBBLES).t(), unpack(get("qzeros"), 4, AWQ_NIBBLES).t()
         else:
-            codes = unpack(get("qweight").t().contiguous(), config["bits"])
-            zeros = unpack(get("qzeros"), config["bits"]).t() + (config["checkpoint_format"] == "gptq")
+            bits = get("qweight").shape[0] * 32 // len(group)  # `dynamic` may say another than config.json
+            codes = unpack(get("qweight").t().contiguous(), bits)
+            # Version 1: words are less by 1 in each code, so a 0 has borrowed from the next one.
+            less = (0xffffffff // ((1 << bits) - 1)) if config.get("checkpoint_format", "gptq") == "gptq" else 0
+            zeros = unpack(get("qzeros").to(torch.int64) + less, bits).t()
     elif get("weight") is not None and get("weight").dtype == torch.float8_e4m3fn:
         codes, group = get("weight").float(), None
         scales = get("weight_scale_inv") if get("weight_scale_inv") is not None else get("weight_scale")

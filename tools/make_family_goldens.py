@@ -146,9 +146,8 @@ def moments(config, name, shape):
     return 0.0, (1.5 if part in ("q_proj", "k_proj", "qkv_proj", "c_attn", "query_key_value") else 1.0) / math.sqrt(inputs)
 
 
-def blank_golden(name, directory):
+def blank_golden(config, directory):
     """What golden_checkpoint.py needs to write the checkpoint."""
-    config = configuration(name)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(directory)  # under the names that checkpoints have
     with open(directory / "model.safetensors", "rb") as file:
@@ -200,10 +199,36 @@ def pack(row):
     return base64.b64encode(row.contiguous().view(torch.uint8).numpy().tobytes()).decode()
 
 
+def prompts_of(prompts, exact, rounded, most):
+    """`prompts` of a golden: of each at most so many rows, the last ones."""
+    out = []
+    for tokens, exact_rows, rounded_rows in zip(prompts, exact, rounded):
+        rows = []
+        for position in range(max(0, len(tokens) - most), len(tokens)):
+            x, y = exact_rows[position], rounded_rows[position]
+            assert x.dtype == torch.float32 and y.dtype == torch.bfloat16
+            error = (y.double() - x.double()).norm() / x.double().norm()
+            rows.append({"position": position, "exact": pack(x), "rounded": pack(y),
+                         "error": float(f"{error.item():.6g}")})
+        out.append({"tokens": tokens, "rows": rows})
+    return out
+
+
+def write_golden(path, golden):
+    # A row and a tensor per line: a change of one is one line of a diff.
+    text = json.dumps(golden, separators=(",", ":")).replace('{"position"', '\n{"position"')
+    for tensor in golden.get("tensors", ()):
+        text = text.replace(f'"{tensor}":[', f'\n"{tensor}":[', 1)
+    path.write_text(text + "\n")
+    errors = [sum(row["error"] for row in prompt["rows"]) / len(prompt["rows"]) for prompt in golden["prompts"]]
+    print(f"{path}: {path.stat().st_size:,} bytes; bf16 error of the prompts "
+          + ", ".join(f"{error:.5f}" for error in errors), flush=True)
+
+
 def golden_of(name):
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
-        golden = blank_golden(name, directory)
+        golden = blank_golden(configuration(name), directory)
         golden_checkpoint.write(golden, directory)
         most = ROWS
         if name in QUANTISED:  # the families' goldens have more rows
@@ -220,16 +245,7 @@ def golden_of(name):
         rounded = logits_of(directory, torch.bfloat16, golden["attention"], prompts)
         if name in KV:
             restore()
-    golden["prompts"] = []
-    for tokens, exact_rows, rounded_rows in zip(prompts, exact, rounded):
-        rows = []
-        for position in range(max(0, len(tokens) - most), len(tokens)):
-            x, y = exact_rows[position], rounded_rows[position]
-            assert x.dtype == torch.float32 and y.dtype == torch.bfloat16
-            error = (y.double() - x.double()).norm() / x.double().norm()
-            rows.append({"position": position, "exact": pack(x), "rounded": pack(y),
-                         "error": float(f"{error.item():.6g}")})
-        golden["prompts"].append({"tokens": tokens, "rows": rows})
+    golden["prompts"] = prompts_of(prompts, exact, rounded, most)
     return golden
 
 
@@ -247,15 +263,7 @@ def main():
     for name in args.names or FAMILIES | QUANTISED | KV:
         path = args.out / ("" if name in FAMILIES else "quantised") / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
-        golden = golden_of(name)
-        # A row and a tensor per line: a change of one is one line of a diff.
-        text = json.dumps(golden, separators=(",", ":")).replace('{"position"', '\n{"position"')
-        for tensor in golden["tensors"]:
-            text = text.replace(f'"{tensor}":[', f'\n"{tensor}":[', 1)
-        path.write_text(text + "\n")
-        errors = [sum(row["error"] for row in prompt["rows"]) / len(prompt["rows"]) for prompt in golden["prompts"]]
-        print(f"{path}: {path.stat().st_size:,} bytes; bf16 error of the prompts "
-              + ", ".join(f"{error:.5f}" for error in errors), flush=True)
+        write_golden(path, golden_of(name))
 
 
 if __name__ == "__main__":

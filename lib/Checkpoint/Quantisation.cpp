@@ -49,6 +49,8 @@ public:
       return problem("", "is no object"), std::nullopt;
     const json method = get("quant_method");
     result.Method = method.is_string() ? method.get<std::string>() : "";
+    if (const json again = get("method"); !result.Method.empty()) // of gptqmodel
+      only("method", again, {result.Method.c_str()});
     if (result.Method == "fp8" || result.Method == "fbgemm_fp8")
       readFp8();
     else if (result.Method == "compressed-tensors")
@@ -234,7 +236,8 @@ private:
     } else {
       only("activation_scheme", get("activation_scheme"), {"dynamic"});
       only("fmt", get("fmt"), {"e4m3"});
-      refused("expert_dtype", "a format of experts is");
+      only("expert_dtype", get("expert_dtype"), {"fp8"}); // transformers says it of models without experts, too
+      refused("weight_scale_semantics", "scales that divide are"); // of gptqmodel
       refused("modules_to_convert", "a list of the modules that are quantised is");
       const json block = get("weight_block_size");
       group.openBlocks = block.is_null();
@@ -255,13 +258,22 @@ private:
            problem(key, fmt::format("`{}`: blocks must be multiples of 32 columns", jsonShort(block)));
   }
 
+  /// What auto-round writes beside the keys of AWQ and GPTQ.
+  void readAutoRound() {
+    only("data_type", get("data_type"), {"int"});
+    refused("static_kv_dtype", "a format of K and V is");
+    harmless({"provider", "autoround_version", "amp", "iters", "lr", "minmax_lr", "nsamples", "seqlen", "scale_dtype",
+              "supported_types", "enable_quanted_input", "enable_minmax_tuning", "enable_norm_bias_tuning",
+              "gradient_accumulate_steps", "low_gpu_mem_usage", "quant_block_list", "to_quant_block_names",
+              "static_attention_granularity", "static_kv_granularity"});
+  }
+
   void readAwq() {
     Group group;
     group.layout = CodeLayout::PackedAwq;
-    group.symmetric = false;
-    group.scheme.zeros = true;
-    harmless({"do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", "backend", "sym", "desc_act",
-              "batch_size", "dataset", "iters", "model_name_or_path"});
+    harmless({"meta", "do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", "backend", "sym", "desc_act",
+              "batch_size", "dataset", "model_name_or_path"});
+    readAutoRound();
     json version = get("version");
     if (version.is_string()) {
       std::string lower = version;
@@ -269,8 +281,12 @@ private:
       version = lower;
     }
     only("version", version, {"gemm"});
-    if (!flag("zero_point", true))
-      problem("zero_point", "codes without zero points are not supported");
+    only("checkpoint_format", get("checkpoint_format"), {"gemm"});
+    only("format", get("format"), {"gemm"});
+    only("pack_dtype", get("pack_dtype"), {"int32"});
+    flag("lm_head", false); // the tensors say it, too
+    group.scheme.zeros = flag("zero_point", true);
+    group.symmetric = !group.scheme.zeros; // then `qzeros` has the middle
     const Number bits = number("bits", "w_bit"), size = number("group_size", "q_group_size");
     if (bits.value && *bits.value != 4)
       problem(bits.key, fmt::format("codes of {} bits are not supported; 4 are", *bits.value));
@@ -318,6 +334,7 @@ private:
               "process",
               "uri",
               "quantizer"});
+    readAutoRound();
     const json layout = firstOf("checkpoint_format", "format");
     only("checkpoint_format", layout, {"gptq", "gptq_v2", "gptq_p"});
     group.layout = layout.is_null() || layout == "gptq" ? CodeLayout::PackedGptq1 : CodeLayout::PackedGptq;

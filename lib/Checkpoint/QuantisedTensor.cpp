@@ -112,7 +112,7 @@ private:
       const int64_t blockRows = (found.rows + 127) / 128, blockColumns = (found.columns + 127) / 128;
       if (is({found.rows, 1}) || (is({found.rows}) && found.rows > 1))
         found.scheme.scaleRows = 1;
-      else if (!is({}) && !is({1}) && is({blockRows, blockColumns}))
+      else if (blockRows * blockColumns > 1 && is({blockRows, blockColumns})) // one block is one scale
         found.scheme.scaleRows = found.scheme.scaleColumns = 128;
     }
     const auto [r, c] = blocks();
@@ -184,7 +184,10 @@ private:
       return true;
     for (const uint8_t zero : found.readZeroPoints())
       if (zero != middle)
-        return fail(name, fmt::format("has zero point {}, but codes of `sym` have {}: is `checkpoint_format` right?",
+        return fail(name,
+                    found.layout == CodeLayout::PackedAwq
+                        ? fmt::format("has zero point {}, but without `zero_point` all are {}", zero, middle)
+                        : fmt::format("has zero point {}, but codes of `sym` have {}: is `checkpoint_format` right?",
                                       zero, middle)),
                false;
     found.zeroPoints = nullptr;
