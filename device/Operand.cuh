@@ -87,8 +87,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// pass of several rows both are 1, because its rows need the registers.
   static constexpr int chunksTaken = Rows > kOneRow ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
-  static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1
-                                                                                         : kChunksTaken / chunksTaken;
+  static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() || kPieces<M>
+                                         ? 1
+                                         : kChunksTaken / chunksTaken;
   /// Of several rows a chunk is taken while the one before it is multiplied, where a group has an even number of
   /// chunks.
   static constexpr bool ahead = Rows > kOneRow &&chunksPerGroup<M>() % 2 == 0 && C::operandBytes(Rows) >=
