@@ -105,6 +105,21 @@ __device__ inline void multiplyRows(float (&c)[N][4], u32 a0, u32 a1, u32 a2, u3
 }
 void asyncMma(float (&c)[8][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
 void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) { multiplyMatrices(c, a, b, add); }
+template <int N>
+__device__ inline void multiplyByMatrix(float (&c)[N][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  const int lane = threadIdx.x & 31, k = lane % 4 * 2;
+  for (int i = 0; i < N; ++i) {
+    for (float &sum : c[i])
+      sum = add ? sum : 0.0f;
+    mma(c[i], a0, a1, a2, a3, wordOfMatrix(b, 8 * i + lane / 4, k), wordOfMatrix(b, 8 * i + lane / 4, k + 8));
+  }
+}
+void asyncMma(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  multiplyByMatrix(c, a0, a1, a2, a3, b, add);
+}
+void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+  multiplyByMatrix(c, a0, a1, a2, a3, b, add);
+}
 void asyncMmaScores(float (&c)[32][4], SharedMatrix a, SharedMatrix b, bool add) {
   multiplyMatrices(c, a, b, add, (threadIdx.x & 3) * 4, 2);
 }

@@ -295,6 +295,28 @@ void asyncMma(float (&c)[16][4], SharedMatrix a, SharedMatrix b, bool add) {
                : "l"(a), "l"(b), "r"((u32)add));
 #endif
 }
+void asyncMma(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+               "{%32, %33, %34, %35}, %36, add, 1, 1, 0; }"
+               : MEGALITH_SUMS8(c, 0)
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"((u32)add));
+#endif
+}
+void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, SharedMatrix b, bool add) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+               "{%64, %65, %66, %67}, %68, add, 1, 1, 0; }"
+               : MEGALITH_SUMS16(c, 0)
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"((u32)add));
+#endif
+}
 void asyncMmaScores(float (&c)[32][4], SharedMatrix a, SharedMatrix b, bool add) {
 #if MEGALITH_ASYNC_MMA
   asm volatile("{ .reg .pred add; setp.ne.b32 add, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "

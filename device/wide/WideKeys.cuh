@@ -25,12 +25,14 @@
 namespace megalith::device::wide {
 
 /// A producer, at the beginning of attention. Phases of the ring stay as they are.
-inline __device__ void awaitProductsRead(Ring ring) {
+template <int Stages, bool Codes> __device__ void awaitProductsRead(RingOf<Stages, Codes> ring) {
 #pragma unroll 1
-  for (int i = 0; i < kStages; ++i) {
+  for (int i = 0; i < Stages; ++i) {
     barrierAwait(&ring.sync->empty[ring.stage], ring.parity ^ 1);
     ring.advance();
   }
+  if constexpr (Codes) // what lanes read and wrote there
+    fenceAsyncShared();
   __syncwarp();
 }
 /// At its end: the ring is that of products again, whose producers begin with a fence. `layer`: number of the layers
@@ -77,7 +79,7 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
   const int role = kConsumerWarps + part, window = S::window(layer), lane = laneId();
   AttendRing<A> ring(shared.stages, shared.sync.attend, role);
   ring.arrive(&ring.sync->entered);
-  awaitProductsRead(Ring(shared.stages, shared.sync, role));
+  awaitProductsRead(Ring<W>(shared.stages, shared.sync, role));
   const Before before = countBeforeAttention<W>(layer);
   eachAttended<W, A>(window, [&](const AttendUnit &unit) {
     const PassRun run = W::run(unit.run);
@@ -126,7 +128,7 @@ template <class W, class A> __device__ __forceinline__ void bringQueries(int lay
   auto &&shared = W::shared();
   constexpr int role = kConsumerWarps + kWeightWarps, blocks = Image<A::heads * A::headDim>::blocks;
   AttendRing<A> ring(shared.stages, shared.sync.attend, role);
-  awaitProductsRead(Ring(shared.stages, shared.sync, role));
+  awaitProductsRead(Ring<W>(shared.stages, shared.sync, role));
   const Before before = countBeforeAttention<W>(layer);
   char *const queries = shared.stages + T::queriesAt;
   if constexpr (!kAsyncMma) // eights that the tile lacks are read, too: the CPU executor wants them to be something

@@ -20,6 +20,8 @@ namespace megalith::device::wide {
 constexpr int kStageColumns = 2 * kBlockColumns;
 constexpr int kWeightBytes = kTile * kStageColumns * 2, kStageBytes = 2 * kWeightBytes;
 constexpr int kStages = kWideStages;
+/// Of these, where scales are of pieces of columns: the others hold sums (WideCodes.cuh).
+constexpr int kPieceStages = kStages - kConsumerThreads * kTile * 2 / kStageBytes; // 16 bytes of each eight rows
 static_assert(kStageBytes == kWideStageBytes);
 /// Warps that bring weights.
 constexpr int kWeightWarps = 2;
@@ -134,15 +136,15 @@ inline __device__ void startSync(Sync &sync) {
   barriersReady();
 }
 
-/// A role's side of the ring.
-struct Ring {
+/// A role's side of the ring, of `Stages` stages. `Codes`: lanes read what copies brought, and write there.
+template <int Stages, bool Codes> struct RingOf {
   char *stages; ///< 1,024-byte aligned
   Sync *sync;
   Place *home;
   int stage;
   u32 parity;
 
-  __device__ __forceinline__ Ring(char *stages, Sync &sync, int place)
+  __device__ __forceinline__ RingOf(char *stages, Sync &sync, int place)
       : stages(stages), sync(&sync), home(&sync.places[place]), stage(__shfl_sync(~0u, home->word, 0) / 2),
         parity(__shfl_sync(~0u, home->word, 0) % 2) {}
   __device__ __forceinline__ void keep() const {
@@ -152,7 +154,7 @@ struct Ring {
     __syncwarp();
   }
   __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
+    if (++stage == Stages) {
       stage = 0;
       parity ^= 1;
     }
@@ -162,7 +164,7 @@ struct Ring {
   /// A producer, all lanes: waits until the next stage is free, and expects `bytes` bytes in it.
   __device__ __forceinline__ void open(int bytes) const {
     barrierAwait(&sync->empty[stage], parity ^ 1);
-    if constexpr (!kAsyncMma) // which reads as copies do
+    if constexpr (!kAsyncMma || Codes) // wgmma reads as copies do
       fenceAsyncShared();
     barrierArriveExpectOfWarp(&sync->full[stage], bytes);
   }

@@ -9,15 +9,20 @@
 //   W::operand(i, layer)   an image of an operand
 //   W::stream()        packed weights
 //   W::layouts         of all products
+//   W::Kind            of their codes (WideCodes.cuh); void: weights are bf16
 //   W::await(counter, least)   waits until a counter is at least `least`, or the kernel stops
 //   W::row(number, layer, row)        work number `number` on a row, by a warp
 //   W::end(number, layer, pair, fn)   calls fn(end) with the epilogue of a pair (WideTile.cuh), if there is such a pair
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/WideTile.cuh"
+#include "megalith/WideCodes.cuh"
 
 namespace megalith::device::wide {
+
+/// The ring of products.
+template <class W> constexpr bool kOfCodes = !kSame<typename W::Kind, void>;
+template <class W> using Ring = RingOf<kInPieces<typename W::Kind> ? kPieceStages : kStages, kOfCodes<W>>;
 
 /// What counters are at least when all steps before have written their rows.
 struct Before {
@@ -121,6 +126,13 @@ template <class W> __device__ __forceinline__ void takeStep() {
   __syncwarp();
 }
 
+template <class W, int Rows> __device__ __forceinline__ void multiplyAny(Ring<W> &ring, int next) {
+  if constexpr (kOfCodes<W>)
+    multiplyUnitOfCodes<W, Rows, typename W::Kind>(ring, next);
+  else
+    multiplyUnit<W, Rows>(ring, next);
+}
+
 /// Warps 0 to 7: steps that are products.
 ///
 /// ptxas is to see that all lanes of a warpgroup go the same way: else it lets each product end before the next one
@@ -132,13 +144,13 @@ template <class W> __device__ __forceinline__ void multiply() {
 #pragma unroll 1
   do {
     takeStep<W>();
-    Ring ring(W::shared().stages, W::shared().sync, warpId());
+    Ring<W> ring(W::shared().stages, W::shared().sync, warpId());
 #pragma unroll 1
     for (int next = of.now.first; next < of.now.deal.pairs; next += (int)ctasAgain() / 2)
       if (of.now.deal.tileRows == kTile)
-        multiplyUnit<W, kTile>(ring, next);
+        multiplyAny<W, kTile>(ring, next);
       else
-        multiplyUnit<W, kTile / 2>(ring, next);
+        multiplyAny<W, kTile / 2>(ring, next);
     ring.keep();
   } while (!of.last);
 }
@@ -146,13 +158,17 @@ template <class W> __device__ __forceinline__ void multiply() {
 /// Two warps: the packed weights. Each brings the weights of half a tile's rows, group by group.
 template <class W> __device__ __forceinline__ void bringWeights(Range range, int part) {
   auto &&shared = W::shared();
-  Ring ring(shared.stages, shared.sync, kConsumerWarps + part);
+  Ring<W> ring(shared.stages, shared.sync, kConsumerWarps + part);
   fenceAsyncShared();
   eachUnit<W>(range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);
     const Step &step = now.step;
     if (step.work != Work::Product)
       return;
+    if constexpr (kOfCodes<W>) {
+      bringCodes<W, typename W::Kind>(ring, step, now.unit, walk.layer, part);
+      return;
+    }
     const auto bring = [&](auto tilesOfGroup, auto apart) {
       constexpr int tiles = decltype(tilesOfGroup)::value, count = kTile / kTileColumns / kWeightWarps / tiles;
       constexpr int bytes = tiles * (decltype(apart)::value ? 1 : 2) * kEightBytes; // of a piece
@@ -209,7 +225,7 @@ template <class W> __device__ __forceinline__ void bringWeights(Range range, int
 /// One warp: the rows of the pass.
 template <class W> __device__ __forceinline__ void bringRows(Range range) {
   auto &&shared = W::shared();
-  Ring ring(shared.stages, shared.sync, kConsumerWarps + kWeightWarps);
+  Ring<W> ring(shared.stages, shared.sync, kConsumerWarps + kWeightWarps);
   fenceAsyncShared();
   eachUnit<W>(range, [&](const Walk &walk) {
     const Here now = Here::at<W>(walk);

@@ -23,6 +23,7 @@ struct Step {
   long long groupBytes;          ///< from one group to the next
   int groups, group;             ///< groups; tiles of eight rows in a group
   int blocks, chunkBlocks;       ///< of 32 columns in an eighth, and in a chunk of it
+  int partBytes, slotBlocks;     ///< of codes: of a warp in a chunk; blocks that share a slot (Codes.cuh)
   int operand;                   ///< number of the operand's image
   Work work;
   int dealtRows; ///< of each block of kCountedRows rows, of work on rows: all
@@ -35,11 +36,13 @@ struct Step {
 template <class M> __device__ constexpr Step productStep(bool inLayers, int operand, int end) {
   return {M::offset,
           inLayers ? M::layerBytes : 0,
-          (long long)M::blocks * M::group * kBlockBytes,
+          (long long)chunksPerGroup<M>() * chunkBytes<M>(),
           M::groups,
           M::group,
           M::blocks,
           M::chunkBlocks,
+          chunkBytes<M>() / kConsumerWarps,
+          codingOf<M>().scaleBlocks,
           operand,
           Work::Product,
           0,

@@ -8,6 +8,7 @@
 //
 //   E::pairs      what the two columns of a pair are
 //   E::residual   the epilogue takes what stands at the columns in another buffer
+//   scales(pair)  of codes with a scale for each packed row: those of the pair's, which its sums are multiplied with
 //   begin(firstRow, words)     first: all lanes. Rows are numbered from `firstRow` on. `words`: in shared memory, two
 //   of
 //                              each row, until the last `early` and `place`
@@ -85,6 +86,12 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
       const Columns c = end.columns(firstPair + tile * kPairsOfTile + pair);
       beside[e][tile] = end.early(e * 8 + rowOfLane, c.c0, c.c1);
     }
+  constexpr bool scaled = requires { end.scales(0); };
+  [[maybe_unused]] Floats<2> scales[2];
+  if constexpr (scaled)
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile)
+      scales[tile] = end.scales(firstPair + tile * kPairsOfTile + pair);
   __syncwarp(); // the words may be overwritten
 #pragma unroll
   for (int base = 0; base < Eights; base += atOnce) {
@@ -102,7 +109,9 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
         // Lanes of weight rows 2j and 2j + 1 have two rows of the pass each. Each takes one row with both weight rows.
         const float *of = sums[base + e] + 2 * tile;
         const float other = __shfl_xor_sync(~0u, odd ? of[0] : of[1], 4);
-        const float y0 = odd ? other : of[0], y1 = odd ? of[1] : other;
+        float y0 = odd ? other : of[0], y1 = odd ? of[1] : other;
+        if constexpr (scaled)
+          y0 = __fmul_rn(y0, scales[tile].v[0]), y1 = __fmul_rn(y1, scales[tile].v[1]);
         const Columns c = end.columns(firstPair + tile * kPairsOfTile + pair);
         char *const word = turn + (E::pairs == Pairs::Adjacent ? tile * kTurnPlaneBytes : 0) +
                            (e * 8 + rowOfLane) * kTurnRowBytes + pair * 4;
@@ -136,9 +145,24 @@ __device__ __forceinline__ void endStrip(E end, const float (&sums)[Eights][4], 
   }
 }
 
+/// Ends the warp's strip of a unit.
+template <class W, int Rows, class R>
+__device__ __forceinline__ void endUnit(R &ring, const float (&total)[Rows / 8][4], int warp, int next) {
+  const ProductStep &of = W::shared().multiplied.now;
+  const Here now = Here::at<W>({of.layer, of.step, next}, of.deal);
+  const int firstPair = (now.unit.weights * kTile + warp * 16) / 2, firstRow = now.unit.rows * Rows;
+  if (firstRow < now.rows)
+    W::end(now.step.end, of.layer, firstPair, [&](const auto &end) {
+      endStrip(end, total, firstPair, firstRow, now.rows, W::shared().turns + warp * kTurnBytes);
+    });
+  __syncwarp();
+  if (laneId() == 0)
+    addFlag(&ring.sync->written, 1);
+}
+
 /// Multiplies the warp's next unit, with `Rows` rows, and ends it. Inlined in the role's function, and that calls
 /// nothing: else ptxas lets each wgmma end before the next one begins.
-template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &ring, int next) {
+template <class W, int Rows, class R> __device__ __forceinline__ void multiplyUnit(R &ring, int next) {
   constexpr int eights = Rows / 8;
   // ptxas is to see that the lanes of a warp agree on what a product reads.
   const int warp = __shfl_sync(~0u, warpId(), 0), lane = laneId();
@@ -204,16 +228,7 @@ template <class W, int Rows> __device__ __forceinline__ void multiplyUnit(Ring &
       for (int j = 0; j < 4; ++j)
         total[i][j] = __fadd_rn(total[i][j], chain[i][j]);
   }
-  const ProductStep &of = W::shared().multiplied.now;
-  const Here now = Here::at<W>({of.layer, of.step, next}, of.deal);
-  const int firstPair = (now.unit.weights * kTile + warp * 16) / 2, firstRow = now.unit.rows * Rows;
-  if (firstRow < now.rows)
-    W::end(now.step.end, of.layer, firstPair, [&](const auto &end) {
-      endStrip(end, total, firstPair, firstRow, now.rows, W::shared().turns + warp * kTurnBytes);
-    });
-  __syncwarp();
-  if (lane == 0)
-    addFlag(&ring.sync->written, 1);
+  endUnit<W, Rows>(ring, total, warp, next);
 }
 
 } // namespace megalith::device::wide

@@ -223,6 +223,14 @@ void TensorEmitter::emitEnd(const plan::Phase &phase, const plan::PairRange &r, 
     emitPairColumns(w, r, r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair");
     w.line("return {{c0, {}}};", dual ? "c0" : "c1");
   }
+  const plan::Matrix &m = planned.matrices[phase.matrix];
+  if (m.rowScales) {
+    const std::string matrix = names.matrix(phase.matrix);
+    auto scales = w.scope("__device__ __forceinline__ Floats<2> scales(int pair) const");
+    w.line("const abi::LaunchParams &p = Cta::params();");
+    w.line("return RowScales{{packedVector({}, {}{}::offset + matrixBytes<{}>())}}.of(pair);", names.params(),
+           inLayers ? fmt::format("layer * {}::layerBytes + ", matrix) : "", matrix, matrix);
+  }
   emitEndValue(group, r, mine[0], early, beside);
   if (beside)
     w.line("__device__ __forceinline__ Words4 load(int row, int col) const { return from.load(row, col); }");
@@ -276,6 +284,7 @@ void TensorEmitter::emitWideModel(llvm::ArrayRef<plan::Place> operands) {
     if (phase.kind == plan::Phase::Stream)
       products.push_back(names.matrix(phase.matrix));
   w.line("static constexpr wide::Layouts layouts = wide::layoutsOf<{}>();", fmt::join(products, ", "));
+  w.line("using Kind = wide::KindOfAll<{}>::Of; // of codes", fmt::join(products, ", "));
   w.line("__device__ __forceinline__ static const char *stream() {{ return Cta::params().models[{}].stream; }}",
          names.number);
   {

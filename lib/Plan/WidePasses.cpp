@@ -6,6 +6,7 @@
 #include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include <set>
+#include <tuple>
 
 namespace megalith::plan {
 
@@ -34,9 +35,6 @@ public:
       return "of `--plan stamps=1`, which takes the times of phases";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
-    for (const Matrix &m : planned.matrices)
-      if (m.format != WeightFormat::Bf16)
-        return fmt::format("weights of `{}` are codes", m.name);
     if (planned.kvInE4m3)
       return "K and V are fp8";
     const Segment &body = planned.segments[0];
@@ -83,6 +81,7 @@ private:
   const ir::Module &module;
   const Operation &model;
   std::set<int> written; ///< buffers
+  int firstProduct = -1; ///< its matrix
 
   int64_t pageTokens() const {
     const Operation *pool = module.find(Op::Pool, model.name);
@@ -124,6 +123,15 @@ private:
     const Matrix &m = planned.matrices[phase.matrix];
     if (m.k % 8)
       return fmt::format("`{}` takes {} columns, no multiple of 8", m.name, m.k);
+    // One kind of codes (device/wide/WideCodes.cuh).
+    const auto kindOf = [](const Matrix &m) {
+      return std::tuple(m.format, m.coding.scalesOfTile, m.coding.zeros, m.pieceBlocks, m.rowScales);
+    };
+    const Matrix &other = planned.matrices[firstProduct < 0 ? firstProduct = phase.matrix : firstProduct];
+    if (kindOf(m) != kindOf(other))
+      return fmt::format("`{}` is coded in another way than `{}`", m.name, other.name);
+    if (m.format != WeightFormat::Bf16 && m.group != 2)
+      return fmt::format("codes of `{}` are in groups of one tile", m.name);
     const ir::Region &region = phase.op->region();
     for (const PairRange &r : m.ranges) {
       if (r.pairing == Pairing::Half && (r.turned / 2 % kStripPairs != 0 || (r.dim - r.turned) / 2 % kStripPairs != 0))
