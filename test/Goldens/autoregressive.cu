@@ -1549,6 +1549,7 @@ __constant__ wide::Step kSteps[] = {
 struct Wide : Cta {
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
   static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::WqWkWv, matrices::Wo, matrices::GateUp, matrices::Down>();
+  using Kind = wide::KindOfAll<matrices::WqWkWv, matrices::Wo, matrices::GateUp, matrices::Down>::Of; // of codes
   __device__ __forceinline__ static const char *stream() { return Cta::params().models[0].stream; }
   __device__ __forceinline__ static wide::Operand operand(int number, int layer) {
     const Buffers b{Cta::params().flagged};

@@ -15,6 +15,7 @@ struct Wide {
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
+  using Kind = void; // of codes: bf16
   __device__ __forceinline__ static void await(const u32 *counter, u32 least) {
     while ((int)(loadAcquire(counter) - least) < 0) {
     }

@@ -149,6 +149,7 @@ struct Wide {
   __device__ __forceinline__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ __forceinline__ static const wide::Step *steps() { return kSteps; }
   static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::WqWkWv, matrices::Wo, matrices::GateUp, matrices::Down>();
+  using Kind = void; // of codes: bf16
   __device__ __forceinline__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ __forceinline__ static wide::Operand operand(int number, int) {
     const TestParams &p = sharedOfCta().params;

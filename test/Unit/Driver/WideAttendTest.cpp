@@ -81,6 +81,7 @@ struct Wide {
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
   static constexpr wide::Layouts layouts = wide::layoutsOf<Down>();
+  using Kind = void; // of codes: bf16
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ static wide::Operand operand(int, int) { return {sharedOfCta().params.attended, wide::Image<H>::blocks}; }
   __device__ static void await(const u32 *counter, u32 least) {

@@ -70,6 +70,7 @@ struct Wide {
   __device__ static int rows() { return sharedOfCta().pass.rows; }
   __device__ static const wide::Step *steps() { return kSteps; }
   static constexpr wide::Layouts layouts = wide::layoutsOf<matrices::Up, matrices::Down>();
+  using Kind = void; // of codes: bf16
   __device__ static const char *stream() { return sharedOfCta().params.stream; }
   __device__ static wide::Operand operand(int number, int) {
     const Params &p = sharedOfCta().params;
