@@ -158,6 +158,23 @@ class Errors(unittest.TestCase):
         self.check("compare.py", "--no-megalith", status=1, says=says)
 
 
+class Formats(unittest.TestCase):
+    def test_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            status, out, err = script("formats.py", "--shape=llama-3.2-1b", "--formats=bf16,awq", "--kv=bf16,fp8", "--rounds=2",
+                                      f"--megalith={fake_megalith(folder)}", "--batch=2", "--prefill=128")
+        self.assertEqual(status, 0, err)
+        rows = [line for line in out.splitlines() if line.startswith("| ") and " ---" not in line][1:]
+        self.assertEqual(len(rows), 8)
+        self.assertEqual(rows[1], "| 128 | 2 | bf16 | fp8 | 8.000 | 0.500 | 6.2 | 1.000 |")
+        self.assertEqual(rows[-1], "| prompt of 128 | 1 | awq | fp8 | 12.000 | | | 1.000 |")
+
+    def test_arguments(self):
+        status, out, err = script("formats.py", "--formats=fp9")
+        self.assertEqual((status, out), (2, ""))
+        self.assertIn("`fp9` is none of bf16, fp8-block", err)
+
+
 class Megalith(unittest.TestCase):
     def test_bench(self):
         with tempfile.TemporaryDirectory() as folder:
