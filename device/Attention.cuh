@@ -242,9 +242,9 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     Cursor of = at;
 #pragma unroll 1
     for (int unit = 0;;) { // other threads for each
-      int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
+      int ownRows = of.end * S::round > of.ownFrom ? max(0, of.visible - of.ownFrom) : 0;
       if constexpr (kE4m3<A>) {
-        codeOwn(of, unit, ownRows);
+        codeOwn(of, unit, of.ownRowsOf(pass));
         ownRows = 0;
       }
       const int pieces = rows * S::headsOfTile * (D / 8);
@@ -294,7 +294,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         continue;
       char *const target = scratch + (isKey ? begins.ownKeys : begins.ownValues) + (unit + row) * S::rowBytes;
       *reinterpret_cast<Words4 *>(target + column * 2) = scale.through(words);
-      if (of.keepsOwn(ofPass, position))
+      if (of.keepsOwn(ofPass))
         own.pool.keep(isKey, ofPass, of.kvHead, words, scale);
     }
   }

@@ -109,10 +109,17 @@ template <class A, bool OneRowEach = false> struct RoundCursor : AttentionUnit {
         return rowOnPath(pass, firstRow, position);
     return ownRow + position - ownFrom;
   }
-  /// Whether the unit is the one that stores the codes of this row of its tile, at this position: one of each KV head.
-  __device__ __forceinline__ bool keepsOwn(int row, int position) const {
-    return row >= firstRow && row < firstRow + rows && position / S::round >= begin && position / S::round < end &&
-           firstHead == kvHead * S::group;
+  /// Whether it is the last one of its tile that was dealt: no window skips it.
+  __device__ __forceinline__ bool isLast() const { return end * S::round >= visible; }
+  /// Own rows that the unit needs, where it stores their codes: a row need not see itself.
+  __device__ __forceinline__ int ownRowsOf(const PassShared &pass) const {
+    return isLast()                   ? max(visible, pass.rows[firstRow + rows - 1].position + 1) - ownFrom
+           : end * S::round > ownFrom ? visible - ownFrom
+                                      : 0;
+  }
+  /// Whether the unit is the one that stores the codes of this row of the pass: one of each KV head.
+  __device__ __forceinline__ bool keepsOwn(int row) const {
+    return row >= firstRow && row < firstRow + rows && isLast() && firstHead == kvHead * S::group;
   }
   __device__ __forceinline__ int rowOf(int pair) const { return firstRow + pair / S::headsOfTile; }
   __device__ __forceinline__ int columnOf(int pair) const { return (firstHead + pair % S::headsOfTile) * S::dim; }
@@ -260,9 +267,8 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
 }
 
 /// Producer: scales of positions [start, end) of one head to their places in the stage that was entered, of which
-/// `first` is the first position: those that no copy of 16 bytes can bring. `placeOf`: of a position, page *
-/// page_tokens
-/// + position in the page.
+/// `first` is the first position: those that no copy of 16 bytes can bring. `placeOf`: of a position, the page's number
+/// times page_tokens, and its place in the page.
 template <class A, int Keys, class P, class Place>
 __device__ __forceinline__ void bringScales(P &producer, const char *head, int start, int end, int first,
                                             Place placeOf) {
@@ -275,13 +281,15 @@ __device__ __forceinline__ void bringScales(P &producer, const char *head, int s
     for (int i = 0; i < batch; ++i) {
       const int place = placeOf(min(base + i * P::lanes, end - 1));
       scales[i] = loadHalfWord(head + place / A::pageTokens * (PoolStrides<A>::page * PoolStrides<A>::elementBytes) +
-                               scaleAt<A>(place % A::pageTokens));
+                               scaleInHead<A>(place % A::pageTokens));
     }
 #pragma unroll
     for (int i = 0; i < batch; ++i)
       if (base + i * P::lanes < end)
         *reinterpret_cast<u16 *>(target + (base + i * P::lanes - first) * 2) = scales[i];
   }
+  if constexpr (P::lanes > 1) // an arrival by copies need not order these
+    __threadfence();
 }
 
 /// Producer: the next chunk, keys or values of positions [start, start + count) of one head. `head`: those of page 0;
@@ -297,7 +305,7 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
   constexpr bool eights = kE4m3<A> && A::pageTokens % 8 == 0;
   const auto copyScales = [&](const char *page, int place, int after, int count) {
     if constexpr (eights)
-      producer.copy(producer.target() + Keys * rowBytes + after * 2, page + scaleAt<A>(place), count * 2);
+      producer.copy(producer.target() + Keys * rowBytes + after * 2, page + scaleInHead<A>(place), count * 2);
   };
   // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
   constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;

@@ -39,8 +39,9 @@ template <class Pool> struct CodedKv {
   }
   /// What attention reads of a head that a warp made, eight values to a lane. `keep`: it goes to the pool, too.
   __device__ __forceinline__ Words4 made(bool isKey, int row, int head, Words4 words, bool keep) const {
-    const HeadScale scale = scaleOfHead<Pool::headDim, 32>(words);
-    if (keep && laneId() * 8 < Pool::headDim)
+    const bool mine = laneId() * 8 < Pool::headDim; // others have anything
+    const HeadScale scale = scaleOfHead<Pool::headDim, 32>(mine ? words : Words4{0, 0, 0, 0});
+    if (keep && mine)
       this->keep<32>(isKey, row, head, words, scale);
     return scale.through(words);
   }
@@ -79,7 +80,7 @@ __device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, in
   RoundCursor<A, true> of(pass, window, unit, group);
 #pragma unroll 1
   for (int nth = 0; nth < Together && !of.done(); ++nth, of.toNextUnit(pass)) { // other warps for each
-    const int items = S::headsOfTile + (of.end * S::round > of.ownFrom ? 2 : 0);
+    const int items = S::headsOfTile + (of.isLast() ? 2 : 0);
 #pragma unroll 1
     for (int i = (warpId() - nth * (S::headsOfTile + 2)) & (kConsumerWarps - 1); i < items; i += kConsumerWarps) {
       const bool isQuery = i < S::headsOfTile, isKey = i == S::headsOfTile;

@@ -51,14 +51,14 @@ template <class P> __device__ __forceinline__ long long columnAddress(int col) {
 }
 
 /// Where the scale of a position stands, in bytes from where its head of the page begins.
-template <class P> __device__ __forceinline__ constexpr int scaleAt(int inPage) {
-  return P::pageTokens * P::headDim + 2 * inPage;
+template <class P> __device__ __forceinline__ constexpr long long scaleInHead(int inPage) {
+  return (long long)P::pageTokens * P::headDim + 2 * inPage;
 }
 /// The same from the cache on. `element`: of a position's first head, as pageAddress has it.
 template <class P> __device__ __forceinline__ long long scaleAddress(long long element, int head) {
   using S = PoolStrides<P>;
   const int inPage = (int)(element % S::page) / P::headDim;
-  return element - inPage * S::position + head * S::head + scaleAt<P>(inPage);
+  return element - inPage * S::position + head * S::head + scaleInHead<P>(inPage);
 }
 
 template <class P> __device__ __forceinline__ const abi::ModelParams &modelOf(const abi::LaunchParams &p) {

@@ -304,7 +304,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 
   /// The unit's own rows are waited for here, once: where they are used there are no registers for a call.
   __device__ __forceinline__ void awaitOwnRows() const {
-    if (!fresh || at.end * S::round <= at.ownFrom)
+    if (!fresh || (at.end * S::round <= at.ownFrom && !(kE4m3<A> && at.isLast())))
       return;
     if constexpr (kE4m3<A>)
       codeOwn();
@@ -319,8 +319,9 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   }
   /// Scales of the unit's own rows. Those of the tile go to the pool.
   __device__ __forceinline__ void codeOwn() const {
+    consumerSync(); // what stands there may still be read
     constexpr int heads = 32 / kLanesOfHead<D>;
-    const int items = 2 * (last + 1 - at.ownFrom);
+    const int items = 2 * at.ownRowsOf(pass);
 #pragma unroll 1
     for (int base = warp * heads; base < items; base += kConsumerWarps * heads) {
       const int item = min(base + lane / kLanesOfHead<D>, items - 1), after = item / 2;
@@ -333,7 +334,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         continue;
       if (column == 0)
         scalesOfOwn(isKey)[after] = scale;
-      if (at.keepsOwn(row, position))
+      if (at.keepsOwn(row))
         own.pool.keep(isKey, row, at.kvHead, words, scale);
     }
   }

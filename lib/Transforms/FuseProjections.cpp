@@ -1,9 +1,10 @@
 // Matmuls of one operand become one stream: their weights are read in one go and
-// the operand once. What only leads to an argmax is a stream of its own: a thread
-// keeps the best of one result, and products for other results go first.
+// the operand once. Weights of another format are another stream. What only leads to an argmax is a stream of its own:
+// a thread keeps the best of one result, and products for other results go first.
 #include "TensorUtil.h"
 #include "megalith/Transforms/Passes.h"
 #include <algorithm>
+#include <tuple>
 
 namespace megalith::transforms {
 
@@ -34,9 +35,16 @@ static std::vector<bool> leadToArgMax(const Region &region) {
   return lead;
 }
 
+/// What weights have in common that are packed together.
+using Packing = std::tuple<WeightFormat, int64_t, bool, bool>;
+static Packing packingOf(const Operation &model, const Operation &product) {
+  const WeightScheme scheme = schemeOf(storageOf(model, product.name));
+  return {scheme.format, scheme.scaleColumns, scheme.hasGroups(), scheme.zeros};
+}
+
 Module fuseProjections(Module module) {
-  forEachTensorRegion(module, [&](Operation &, Region &segment, Region &region) {
-    std::map<Value, size_t> streamOf; // operand -> index in `ops`
+  forEachTensorRegion(module, [&](Operation &model, Region &segment, Region &region) {
+    std::map<std::pair<Value, Packing>, size_t> streamOf; // index in `ops`
     std::vector<Operation> ops;
     std::vector<size_t> streams;
     const std::vector<bool> alone = leadToArgMax(region);
@@ -48,7 +56,7 @@ Module fuseProjections(Module module) {
       }
       size_t at = ops.size();
       if (!alone[i])
-        at = streamOf.try_emplace(op.operands[0], at).first->second;
+        at = streamOf.try_emplace({op.operands[0], packingOf(model, op)}, at).first->second;
       if (at == ops.size()) {
         Operation stream;
         stream.op = Op::Stream;

@@ -75,6 +75,13 @@ def main():
         make(f"of-{columns}", columns, form, {"hidden_size": 128, "num_hidden_layers": 1, "num_key_value_heads": 1,
                                               "head_dim": 32, "vocab_size": 128})
         cases.append((f"of-{columns}", "r.jsonl", SMALL, options))
+    for columns, form in ((96, ["fbgemm", "--skip", "q_proj"]), (160, ["awq", "--group", "32", "--skip", "gate_proj"])):
+        # Streams of one operand, each of its own format.
+        make(f"mixed-{columns}", columns, form, {"hidden_size": 128, "num_hidden_layers": 2, "num_key_value_heads": 2,
+                                                 "head_dim": 32, "vocab_size": 128})
+        cases.append((f"mixed-{columns}", "r.jsonl", SMALL, []))
+        if which == "some":
+            break
     for columns, form, options in WHOLE[:3] if which == "some" else WHOLE:
         name = f"whole-{columns}-{form[0]}"
         make(name, columns, form, {"hidden_size": 256, "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 64,
