@@ -319,7 +319,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   }
   /// Scales of the unit's own rows. Those of the tile go to the pool.
   __device__ __forceinline__ void codeOwn() const {
-    consumerSync(); // what stands there may still be read
+    consumerSync(); // others may still read the operand of the product before
     constexpr int heads = 32 / kLanesOfHead<D>;
     const int items = 2 * at.ownRowsOf(pass);
 #pragma unroll 1
