@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Convert.h"
 #include "megalith/Rows.cuh"
 
 namespace megalith::device {
