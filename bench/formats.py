@@ -65,7 +65,7 @@ def write_pipeline(folder, pipeline, kv):
 def bench(program, pipeline, options):
     run = subprocess.run([program, "bench", str(pipeline), *options], capture_output=True, text=True)
     if run.returncode:
-        common.fail(f"megalith bench: {run.stderr.strip()}")
+        sys.exit(f"{run.stderr.strip()}\nnote: of `{' '.join(run.args)}`")
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
@@ -83,6 +83,10 @@ def main():
     parser.add_argument("--megalith", help="the program")
     parser.add_argument("--megalith-options", default="", help="further options of `megalith bench`, by blanks")
     options = parser.parse_args()
+    if min(options.tokens, options.rounds) < 1:
+        parser.error("--tokens and --rounds must be at least 1")
+    if not pathlib.Path(options.pipeline).is_file():
+        common.fail(f"no pipeline file `{options.pipeline}` (--pipeline)")
     program, more = megalith.find(options.megalith), options.megalith_options.split()
     name, _, config = common.find_shape(options.shape)
     found, device = {}, ""

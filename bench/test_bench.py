@@ -173,6 +173,11 @@ class Formats(unittest.TestCase):
         status, out, err = script("formats.py", "--formats=fp9")
         self.assertEqual((status, out), (2, ""))
         self.assertIn("`fp9` is none of bf16, fp8-block", err)
+        status, out, err = script("formats.py", "--rounds=0")
+        self.assertEqual((status, out), (2, ""))
+        self.assertIn("--tokens and --rounds must be at least 1", err)
+        status, out, err = script("formats.py", "--pipeline=/nowhere.yaml")
+        self.assertEqual((status, out, err), (1, "", "error: no pipeline file `/nowhere.yaml` (--pipeline)\n"))
 
 
 class Megalith(unittest.TestCase):

@@ -242,11 +242,15 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     Cursor of = at;
 #pragma unroll 1
     for (int unit = 0;;) { // other threads for each
-      int ownRows = of.end * S::round > of.ownFrom ? max(0, of.visible - of.ownFrom) : 0;
-      if constexpr (kE4m3<A>) {
-        codeOwn(of, unit, of.ownRowsOf(pass));
-        ownRows = 0;
-      }
+      const int ownRows =
+          !kE4m3<A> && of.end * S::round > of.ownFrom ? max(0, of.visible - of.ownFrom) : 0; // as they are
+      if constexpr (kE4m3<A>)
+        codeOwnRows<A>(pass, own, of, (warp - unit) & (kConsumerWarps - 1),
+                       [&](bool isKey, int row, int column, Words4 words, HeadScale scale) {
+                         char *const rows = scratch + (isKey ? begins.ownKeys : begins.ownValues);
+                         *reinterpret_cast<Words4 *>(rows + (unit + row) * S::rowBytes + column * 2) =
+                             scale.through(words);
+                       });
       const int pieces = rows * S::headsOfTile * (D / 8);
       int i = threadIdx.x;
       if (together > 1)
@@ -276,26 +280,6 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       of.toNextUnit(pass);
       if (of.done())
         break;
-    }
-  }
-  /// Keys and values of the pass's own rows, as they are once they are codes. A warp takes as many heads at a time as
-  /// it has lanes for.
-  __device__ __forceinline__ void codeOwn(const Cursor &of, int unit, int ownRows) {
-    constexpr int heads = 32 / kLanesOfHead<D>;
-#pragma unroll 1
-    for (int base = (warp - unit & kConsumerWarps - 1) * heads; base < 2 * ownRows; base += kConsumerWarps * heads) {
-      const int item = min(base + lane / kLanesOfHead<D>, 2 * ownRows - 1), row = item / 2;
-      const bool mine = item == base + lane / kLanesOfHead<D>, isKey = item % 2 == 0;
-      const int position = of.ownFrom + row, ofPass = of.ownRowAt(pass, position), column = columnOfHead<D>();
-      const auto rows = isKey ? own.keys : own.values;
-      const Words4 words = rows.words(ofPass, of.kvHead * D + column);
-      const HeadScale scale = scaleOfHead<D>(words);
-      if (!mine || !isLaneOfHead<D>())
-        continue;
-      char *const target = scratch + (isKey ? begins.ownKeys : begins.ownValues) + (unit + row) * S::rowBytes;
-      *reinterpret_cast<Words4 *>(target + column * 2) = scale.through(words);
-      if (of.keepsOwn(ofPass))
-        own.pool.keep(isKey, ofPass, of.kvHead, words, scale);
     }
   }
   __device__ __forceinline__ void lookAtRows(Seen &seen) const {

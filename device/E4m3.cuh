@@ -30,6 +30,11 @@ __device__ __forceinline__ Words4 valuesOfE4m3(Words2 codes, u32 scale) {
   return {low.x, low.y, high.x, high.y};
 }
 
+/// Code number `i` of a word, from 0 on.
+__device__ __forceinline__ u32 codeOfE4m3(u32 codes, int i) {
+  return codes >> 8 * (i == 1 ? 2 : i == 2 ? 1 : i) & 0xff;
+}
+
 /// The greatest size of eight bf16, as the bits of one. What is not finite is greater than what is.
 __device__ __forceinline__ u32 greatestOf(Words4 w) {
   const auto ofPair = [](u32 pair) { return max(int(pair & 0x7fffu), int(pair >> 16 & 0x7fffu)); };

@@ -84,7 +84,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == kOneRow && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
   /// Chunks of weights that a warp takes of a group at a time, and the number of groups that it takes together. In a
-  /// pass of several rows both are 1, because its rows need the registers.
+  /// pass of several rows both are 1, because its rows need the registers. Codes in pieces bring scales along: of these
+  /// it takes one group.
   static constexpr int chunksTaken = Rows > kOneRow ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() || kPieces<M>

@@ -58,6 +58,29 @@ __device__ __forceinline__ CodedOwnRows<Rows, Pool> codedOwnRows(Rows keys, Rows
   return {keys, values, pool};
 }
 
+/// Makes codes of the unit's own rows; those of rows of its tile go to the pool. A warp takes as many heads at a time
+/// as it has lanes for. `warp`: which heads are its first ones. fn(whether of the keys, row after the first own one,
+/// column of the head, the lane's eight values from there on, scale).
+template <class A, class Own, class Cursor, class Fn>
+__device__ __forceinline__ void codeOwnRows(const PassShared &pass, const Own &own, const Cursor &of, int warp, Fn fn) {
+  constexpr int dim = A::headDim, lanes = kLanesOfHead<dim>, heads = 32 / lanes;
+  const int items = 2 * of.ownRowsOf(pass), column = columnOfHead<dim>();
+#pragma unroll 1
+  for (int base = warp * heads; base < items; base += kConsumerWarps * heads) {
+    const int mine = base + laneId() / lanes, item = min(mine, items - 1), after = item / 2;
+    const bool isKey = item % 2 == 0;
+    const int row = of.ownRowAt(pass, of.ownFrom + after);
+    const auto rows = isKey ? own.keys : own.values;
+    const Words4 words = rows.words(row, of.kvHead * dim + column);
+    const HeadScale scale = scaleOfHead<dim>(words); // the whole warp
+    if (item != mine || !isLaneOfHead<dim>())
+      continue;
+    fn(isKey, after, column, words, scale);
+    if (of.keepsOwn(row))
+      own.pool.keep(isKey, row, of.kvHead, words, scale);
+  }
+}
+
 /// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep)
 /// gives each lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where
 /// no slot has two rows in the pass: others would have to make a row's keys for each tile.

@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Convert.h"
+#include "megalith/E4m3.cuh"
 #include "megalith/Rows.cuh"
 
 namespace megalith::device {
@@ -158,9 +158,7 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
 /// The bits of column `col` of a row's keys, or values, in a layer: a bf16. `element`: of the layer, as in KvOfRow.
 template <class Pool> __device__ __forceinline__ u32 kvBits(const char *cache, long long element, int col) {
   if constexpr (kE4m3<Pool>) {
-    const int ofWord = col & 3, byte = ofWord == 1 ? 2 : ofWord == 2 ? 1 : ofWord;
-    const long long at = element + columnAddress<Pool>(col - ofWord);
-    const u32 code = loadWord(cache + at) >> 8 * byte & 0xff;
+    const u32 code = codeOfE4m3(loadWord(cache + element + columnAddress<Pool>(col & ~3)), col & 3);
     const u32 scale = loadHalfWord(cache + scaleAddress<Pool>(element, col / Pool::headDim));
     return mulBf16(convert::bf16OfE4m3((unsigned char)code), scale) & 0xffff;
   } else {

@@ -306,9 +306,13 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   __device__ __forceinline__ void awaitOwnRows() const {
     if (!fresh || (at.end * S::round <= at.ownFrom && !(kE4m3<A> && at.isLast())))
       return;
-    if constexpr (kE4m3<A>)
-      codeOwn();
-    else
+    if constexpr (kE4m3<A>) {
+      consumerSync(); // others may still read the operand of the product before
+      codeOwnRows<A>(pass, own, at, warp, [&](bool isKey, int after, int column, Words4, HeadScale scale) {
+        if (column == 0)
+          scalesOfOwn(isKey)[after] = scale;
+      });
+    } else {
 #pragma unroll 1
       for (int i = threadIdx.x; i < (last + 1 - at.ownFrom) * (D / 4); i += kConsumerThreads) {
         const int row = at.ownRowAt(pass, at.ownFrom + i / (D / 4)), column = at.kvHead * D + i % (D / 8) * 8;
@@ -316,26 +320,6 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         Words4 words = rows.peek(row, column);
         rows.settle(row, column, words);
       }
-  }
-  /// Scales of the unit's own rows. Those of the tile go to the pool.
-  __device__ __forceinline__ void codeOwn() const {
-    consumerSync(); // others may still read the operand of the product before
-    constexpr int heads = 32 / kLanesOfHead<D>;
-    const int items = 2 * at.ownRowsOf(pass);
-#pragma unroll 1
-    for (int base = warp * heads; base < items; base += kConsumerWarps * heads) {
-      const int item = min(base + lane / kLanesOfHead<D>, items - 1), after = item / 2;
-      const bool isKey = item % 2 == 0;
-      const int position = at.ownFrom + after, row = at.ownRowAt(pass, position), column = columnOfHead<D>();
-      const auto rows = isKey ? own.keys : own.values;
-      const Words4 words = rows.words(row, at.kvHead * D + column);
-      const HeadScale scale = scaleOfHead<D>(words);
-      if (item != base + lane / kLanesOfHead<D> || !isLaneOfHead<D>())
-        continue;
-      if (column == 0)
-        scalesOfOwn(isKey)[after] = scale;
-      if (at.keepsOwn(row))
-        own.pool.keep(isKey, row, at.kvHead, words, scale);
     }
   }
   __device__ __forceinline__ HeadScale *scalesOfOwn(bool keys) const {
