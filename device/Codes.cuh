@@ -8,9 +8,9 @@
 //
 // Lane 4i + j has weight row i of each tile, columns 2j and 2j + 1 of each eight of columns, as mma takes them. A
 // register holds two columns as bf16. Codes of 8 bits: word t gives registers 2t and 2t + 1, of its bytes 1 and 3, and
-// of its bytes 0 and 2. Codes of 4 bits: word t gives registers 4t to 4t + 3, register k of its nibbles k and k + 4.
-// Registers are, of a group of two tiles, for each eight of columns that of the one tile and that of the other; of one
-// tile, that of each eight.
+// of its bytes 0 and 2; of e4m3 bits have changed places (E4m3.cuh). Codes of 4 bits: word t gives registers 4t to 4t +
+// 3, register k of its nibbles k and k + 4. Registers are, of a group of two tiles, for each eight of columns that of
+// the one tile and that of the other; of one tile, that of each eight.
 //
 //   scales   [row 8][tile group], or of its even and of its odd rows: [2][tile group]
 //   zeros    [row 8][tile group], a byte each
@@ -51,7 +51,7 @@ template <int Group> struct BlockWeights {
 };
 
 /// Two numbers from 0 to 15, in bits 0-3 and 16-19, as bf16 with 128 added.
-__device__ __forceinline__ u32 smallBf16(u32 numbers) { return (numbers & 0x000f000fu) | 0x43004300u; }
+__device__ __forceinline__ u32 smallBf16(u32 numbers) { return maskedOr(numbers, 0x000f000fu, 0x43004300u); }
 constexpr u32 kTwoOnes = 0x3f803f80u, kTwoSixteens = 0x41804180u, kMinus128 = 0xc300c300u; ///< pairs of bf16
 
 /// The codes of a lane in one block. The first block of a slot has what the slot has, for all of its blocks.

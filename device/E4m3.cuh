@@ -1,8 +1,15 @@
 //===- E4m3.cuh - numbers of eight bits -----------------------------------===//
 //
-// Codes of weights (Codes.cuh), and keys and values (Pool.cuh) of which each token and head has a scale. Of four codes
-// in a word the second and the third have changed places there: so a word of a pair of bf16 comes from two bytes that
-// lie 16 bits apart.
+// Codes of weights (Codes.cuh), and keys and values (Pool.cuh) of which each token and head has a scale. A word has
+// four, and gives two pairs of bf16: one of its bytes 1 and 3, one of its bytes 0 and 2. (So of four values in a row
+// the second and the third change places.) A bf16 has a sign in bit 15, and what a code has beside it in bits 10 to 4,
+// where its exponent is 120 too small. The word's bits are arranged for that, in each half:
+//
+//   bit    15  14 13 12 11  10  9  8  7  6  5  4   3   2  1  0
+//          S   e  e  e  e   E   E  E  E  M  M  M   s   m  m  m
+//
+// S, E, M: of the first pair, where they belong. e, m: of the second one. s: its sign in the other half, so that one
+// rotation brings it along.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -11,12 +18,23 @@
 
 namespace megalith::device {
 
-/// Four e4m3 as two pairs of bf16, exactly: bytes 1 and 3, and bytes 0 and 2. Their exponents are 120 too small, also
-/// those of subnormal ones; a product mends that.
+/// The word of four codes. Of some of their bits: these bits.
+__device__ __forceinline__ u32 arrangedE4m3(u32 codes) {
+  return (codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u) | (codes & 0x00780078u) << 8 | (codes & 0x00070007u) |
+         (codes & 0x80u) << 12 | (codes >> 20 & 8u);
+}
+/// The four codes of a word.
+__device__ __forceinline__ u32 codesOfE4m3(u32 word) {
+  return (word & 0x80008000u) | (word & 0x07f007f0u) << 4 | (word >> 8 & 0x00780078u) | (word & 0x00070007u) |
+         (word >> 12 & 0x80u) | (word & 8u) << 20;
+}
+
+/// The values of a word as two pairs of bf16, exactly. A product mends their exponents, also those of subnormal ones.
 __device__ __forceinline__ void expandE4m3(u32 word, u32 &odd, u32 &even) {
   constexpr u32 toTheSize = 0x7b807b80u; // 2^120, twice
-  odd = mulBf16((word & 0x80008000u) | (word >> 4 & 0x07f007f0u), toTheSize);
-  even = mulBf16((word << 8 & 0x80008000u) | (word << 4 & 0x07f007f0u), toTheSize);
+  const u32 turned = word >> 4 | word << 28;
+  odd = mulBf16(word & 0x87f087f0u, toTheSize);
+  even = mulBf16((turned & 0x87808780u) | (word << 4 & 0x00700070u), toTheSize);
 }
 
 /// The four values of a word of codes as bf16. `scale`: a bf16, twice.
@@ -30,9 +48,9 @@ __device__ __forceinline__ Words4 valuesOfE4m3(Words2 codes, u32 scale) {
   return {low.x, low.y, high.x, high.y};
 }
 
-/// Code number `i` of a word, from 0 on.
-__device__ __forceinline__ u32 codeOfE4m3(u32 codes, int i) {
-  return codes >> 8 * (i == 1 ? 2 : i == 2 ? 1 : i) & 0xff;
+/// The code of value number `i` of a word, from 0 on.
+__device__ __forceinline__ u32 codeOfE4m3(u32 word, int i) {
+  return codesOfE4m3(word) >> 8 * (i == 1 ? 2 : i == 2 ? 1 : i) & 0xff;
 }
 
 /// The greatest size of eight bf16, as the bits of one. What is not finite is greater than what is.
@@ -62,8 +80,8 @@ struct HeadScale {
     return inverse == 0.0f ? 0 : convert::e4m3OfF32(__float_as_uint(__fmul_rn(value, inverse)));
   }
   __device__ __forceinline__ u32 codesOf(u32 first, u32 second) const {
-    return codeOf(bf16Low(first)) | codeOf(bf16High(first)) << 16 | codeOf(bf16Low(second)) << 8 |
-           codeOf(bf16High(second)) << 24;
+    return arrangedE4m3(codeOf(bf16Low(first)) | codeOf(bf16High(first)) << 16 | codeOf(bf16Low(second)) << 8 |
+                        codeOf(bf16High(second)) << 24);
   }
   __device__ __forceinline__ Words2 codesOf(Words4 values) const {
     return {codesOf(values.x, values.y), codesOf(values.z, values.w)};

@@ -195,6 +195,8 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
       if (here)
         word |= codeAt<Kind::bits>(*of.codes, place) << k * Kind::bits;
     }
+    if constexpr (Kind::codes == Codes::E4m3)
+      word = arrangedE4m3(word); // as it arranges parts of it
     u32 *const to = reinterpret_cast<u32 *>(target + part * partBytes) + i % (M::chunkBlocks * 32 * words);
     if (whole && some)
       *to = word;

@@ -41,6 +41,7 @@ u32 mulBf16(u32 a, u32 b) {
                   __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
 }
 
+u32 maskedOr(u32 bits, u32 mask, u32 more) { return (bits & mask) | more; }
 u32 fmaBf16(u32 a, u32 b, u32 c) { // f64 holds the sum of what codes become
   const auto one = [](u32 x, u32 y, u32 z) {
     return (float)((double)__uint_as_float(x) * (double)__uint_as_float(y) + (double)__uint_as_float(z));

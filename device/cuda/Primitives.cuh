@@ -79,6 +79,12 @@ u32 fmaBf16(u32 a, u32 b, u32 c) {
   return word;
 }
 
+u32 maskedOr(u32 bits, u32 mask, u32 more) {
+  u32 word;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(word) : "r"(bits), "r"(mask), "r"(more));
+  return word;
+}
+
 void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
