@@ -4,7 +4,8 @@
 // takes them with one load. A warp's part of a chunk:
 //
 //   [block chunkBlocks][lane 32][words]   words of a lane: group * bits / 4
-//   [slot]                                one for each `coding.scaleBlocks` blocks: scales in f32, then zero points
+//   [slot]                                one for each `coding.scaleBlocks` blocks: scales in f32, then zero points. It
+//                                         stands after the first two of them (shape::slotOffset)
 //
 // Lane 4i + j has weight row i of each tile, columns 2j and 2j + 1 of each eight of columns, as mma takes them. A
 // register holds two columns as bf16. Codes of 8 bits: word t gives registers 2t and 2t + 1, of its bytes 1 and 3, and
@@ -67,9 +68,15 @@ template <class Kind, int Group> struct CodedBlock {
 
   /// Block `block` of a warp's part of a chunk. `first`: of a slot, a constant. `Wide`: its sums are of weight row
   /// lane / 4, of one tile as well.
-  template <int ChunkBlocks, bool Wide = false>
-  __device__ __forceinline__ void load(const char *part, int block, bool first) {
-    const int lane = laneId(), at = (block * 32 + lane) * (count * 4);
+  template <bool Wide = false> __device__ __forceinline__ void load(const char *part, int block, bool first) {
+    loadCodes(part, (int)shape::codeOffset(Group, block, Kind::coding));
+    if constexpr (Kind::scaleBlocks > 0)
+      if (first)
+        loadSlot<Wide>(part, (int)shape::slotOffset(Group, block / Kind::scaleBlocks, Kind::coding));
+  }
+  /// Codes that begin `offset` bytes after `part`, and a slot that does.
+  __device__ __forceinline__ void loadCodes(const char *part, int offset) {
+    const int at = offset + laneId() * (count * 4);
     if constexpr (count == 4) {
       const Words4 w = loadShared4(part, at);
       words[0] = w.x, words[1] = w.y, words[2] = w.z, words[3] = w.w;
@@ -79,16 +86,10 @@ template <class Kind, int Group> struct CodedBlock {
     } else {
       words[0] = loadShared(part, at);
     }
-    if constexpr (Kind::scaleBlocks > 0)
-      if (first)
-        loadSlot<ChunkBlocks, Wide>(part, block);
   }
-  template <int ChunkBlocks, bool Wide> __device__ __forceinline__ void loadSlot(const char *part, int block) {
-    const int lane = laneId();
+  template <bool Wide> __device__ __forceinline__ void loadSlot(const char *part, int slot) {
     if constexpr (Kind::scaleBlocks > 0) {
-      const int slot = (int)shape::codeBytes(Group, ChunkBlocks, Kind::coding) +
-                       block / Kind::scaleBlocks * (int)shape::slotBytes(Group, Kind::coding);
-      const int row = lane >> 2;
+      const int lane = laneId(), row = lane >> 2;
       if constexpr (Kind::scalesOfTile > 0) {
         const int ofRow = Kind::scalesOfTile == 2 ? row & 1 : row;
         if constexpr (Group == 1 && Wide) {
@@ -171,7 +172,7 @@ __device__ __forceinline__ BlockWeights<Group> weightsOf(const CodedBlock<Kind, 
 template <class M>
 __device__ __forceinline__ void takeBlock(typename TakenOf<M>::Block &to, const char *part, int block) {
   if constexpr (kCoded<M>) {
-    to.template load<M::chunkBlocks>(part, block, block == TakenOf<M>::Block::firstOfSlot(block));
+    to.load(part, block, block == TakenOf<M>::Block::firstOfSlot(block));
   } else {
 #pragma unroll
     for (int n = 0; n < M::group; ++n)

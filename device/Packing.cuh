@@ -197,7 +197,9 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
     }
     if constexpr (Kind::codes == Codes::E4m3)
       word = arrangedE4m3(word); // as it arranges parts of it
-    u32 *const to = reinterpret_cast<u32 *>(target + part * partBytes) + i % (M::chunkBlocks * 32 * words);
+    u32 *const to =
+        reinterpret_cast<u32 *>(target + part * partBytes + shape::codeOffset(M::group, block, Kind::coding)) +
+        lane * words + t;
     if (whole && some)
       *to = word;
     else if (some) // other launches have the rest of the word
@@ -214,8 +216,8 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
       if (!of.codes || block / Kind::pieceBlocks * Kind::pieceBlocks * 32 >= M::k)
         continue;
       if (const long long place = placeOfScale(of, block / Kind::pieceBlocks); isHere(*of.scales, place))
-        reinterpret_cast<float *>(target + part * partBytes + shape::codeBytes(M::group, M::chunkBlocks, Kind::coding) +
-                                  slot * shape::slotBytes(M::group, Kind::coding))[row * M::group + tile] =
+        reinterpret_cast<float *>(target + part * partBytes +
+                                  shape::slotOffset(M::group, slot, Kind::coding))[row * M::group + tile] =
             scaleAt(*of.scales, place);
     }
   if constexpr (Kind::zeros)
@@ -228,12 +230,11 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
         continue;
       const CodePlace place = placeOfZero<Kind::bits>(of, Kind::pieces ? block / max(Kind::pieceBlocks, 1) : 0);
       if (isHere(*of.zeros, place.element))
-        target[part * partBytes + shape::codeBytes(M::group, M::chunkBlocks, Kind::coding) +
-               slot * shape::slotBytes(M::group, Kind::coding) + 4 * M::group * Kind::scalesOfTile + row * M::group +
-               tile] = (char)codeAt<Kind::bits>(*of.zeros, place,
-                                                of.zeros->type == abi::kRawCodeGptqLess
-                                                    ? (Kind::bits == 4 ? 0x11111111u : 0x01010101u)
-                                                    : 0u);
+        target[part * partBytes + shape::slotOffset(M::group, slot, Kind::coding) + 4 * M::group * Kind::scalesOfTile +
+               row * M::group + tile] = (char)codeAt<Kind::bits>(*of.zeros, place,
+                                                                 of.zeros->type == abi::kRawCodeGptqLess
+                                                                     ? (Kind::bits == 4 ? 0x11111111u : 0x01010101u)
+                                                                     : 0u);
     }
   if constexpr (!Kind::pieces)
     for (long long i = thread; i < M::groups * M::group * 8; i += threads) {

@@ -94,7 +94,7 @@ template <class K> __device__ __forceinline__ void startResident(const abi::Laun
 
 /// The weights of a pass of one model, as far as it is that one's. False when the kernel leaves, or when it is not.
 template <class M, class P> __device__ __forceinline__ bool streamPass(P &producer) {
-  if (!M::streamBody(producer))
+  if (!M::streamBody(producer) && !(producer.startsAgain() && M::streamBody(producer)))
     return false;
   if constexpr (M::head)
     return !producer.headFollows() || M::streamHead(producer);

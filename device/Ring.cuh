@@ -21,6 +21,8 @@ namespace megalith::device {
 /// A pass of several rows needs more room for its activations than a pass of one row. It lends the first `Lent` stages
 /// to them, and uses the other stages as its ring. Every pass begins after the first `Lent` stages. The producer
 /// fills these stages only when it knows that the pass has one row, or at most kFewRows, which lend `FewLent` stages.
+/// More of a row tile lend `TallLent`. Where that is more than the pass begins after, the consumers drop what was
+/// copied by then, and the producer brings it again (startsAgain).
 ///
 /// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
 /// The next pass then begins after `WideLent` stages, for these may still be in use. A pass of one row step lends
@@ -29,14 +31,17 @@ namespace megalith::device {
 /// In a kernel with passes that run whole (`Whole`) such a pass lends all stages, so the producer waits for the plan of
 /// the next one before it fills any.
 template <int Stages, int StageBytes, int Flight, int Lent, int FewLent = Lent, int StepLent = Lent,
-          int WideLent = Lent, int LentRows = kTileRows, bool Whole = false>
+          int WideLent = Lent, int LentRows = kTileRows, bool Whole = false, int TallLent = Lent>
 struct Ring {
   static constexpr bool whole = Whole;
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent && Lent >= FewLent &&
-                Lent >= StepLent);
+                Lent >= StepLent && TallLent >= Lent && Stages - TallLent >= 2);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
                        lentRows = LentRows;
-  static constexpr bool sameLent = FewLent == Lent && StepLent == Lent; ///< passes of up to LentRows rows lend `Lent`
+  /// Passes of up to LentRows rows lend `Lent`.
+  static constexpr bool sameLent = FewLent == Lent && StepLent == Lent && TallLent == Lent;
+  static constexpr bool tall = TallLent > Lent;
+  static constexpr int mostLent = TallLent > WideLent ? TallLent : WideLent;
   char *data;
   RingShared *shared;
   int stage = 0; ///< the stage of the next chunk
@@ -68,10 +73,15 @@ struct Ring {
   }
   /// Number of stages that a pass of so many rows lends. A pass of one row has such a number, too, but lends none.
   __device__ static constexpr int lentTo(int rows, bool wideTiles) {
-    return rows > LentRows || wideTiles           ? WideLent
-           : rows <= kFewRows                     ? FewLent
-           : rows > kTileRows && rows <= kRowStep ? StepLent
-                                                  : Lent;
+    return rows > LentRows || wideTiles ? WideLent
+           : rows <= kFewRows           ? FewLent
+           : rows <= kTileRows          ? TallLent
+           : rows <= kRowStep           ? StepLent
+                                        : Lent;
+  }
+  /// Whether a pass of several rows of one row tile lends stages after which it begins.
+  __device__ static constexpr bool startsAgain(int rows, int lentBefore) {
+    return tall && rows > kOneRow && rows <= kTileRows && lentTo(rows, false) > beginsAt(lentBefore);
   }
   __device__ __forceinline__ int after(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// Lends the first `count` stages until the end of the pass.
@@ -206,6 +216,10 @@ template <class R> struct Producer {
   __device__ __forceinline__ bool wide() const {
     return planned && ring.shared->numRows > (u32)kTileRows && !guessedWrong();
   }
+  /// Whether the pass is known to lend stages that were filled before that was known.
+  __device__ __forceinline__ bool startsAgain() const {
+    return R::tall && planned && R::startsAgain((int)ring.shared->numRows, lentBefore) && !guessedWrong();
+  }
   /// Whether the pass is known to be wide, of any model: nothing of it comes through this ring.
   __device__ __forceinline__ bool byRuns() const { return R::whole && planned && ring.shared->numRows == 0; }
 
@@ -228,16 +242,26 @@ template <class R> struct Producer {
   }
 
   /// Limits of awaitFlight: `least` while the CTA waits at an edge, `most` otherwise. The stages that a pass does not
-  /// lend are never fewer than `shortest`.
-  static constexpr int shortest = R::stages - R::wideLent, most = R::flight < shortest ? R::flight : shortest,
-                       least = (most + 1) / 2;
+  /// lend are never fewer than `shortest`; nor than one that lends TallLent has.
+  static constexpr int shortest = R::stages - R::wideLent, mostOfAll = R::flight < shortest ? R::flight : shortest,
+                       leastOfAll = (mostOfAll + 1) / 2;
+  static constexpr bool limited = R::stages - R::mostLent < mostOfAll; ///< by the stages of such a pass
+  int mostNow = mostOfAll, leastNow = leastOfAll;
+  __device__ __forceinline__ int most() const { return limited ? mostNow : mostOfAll; }
+  __device__ __forceinline__ int least() const { return limited ? leastNow : leastOfAll; }
+  __device__ __forceinline__ void limit(int stages) {
+    if constexpr (limited) {
+      mostNow = min(mostOfAll, stages);
+      leastNow = (mostNow + 1) / 2;
+    }
+  }
   /// Waits until so few copies are under way that one more may start. False when the kernel ends. It polls instead of
   /// waiting at a barrier, because consumers may catch up meanwhile, which raises the limit.
   __device__ __forceinline__ bool awaitFlight() {
     const int unread = ring.before(soon);
-    for (u32 spin = 1; underWay >= least; ++spin) {
+    for (u32 spin = 1; underWay >= least(); ++spin) {
       const bool landed = all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest)));
-      const bool read = underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
+      const bool read = underWay < most() && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
       if (landed) {
         --underWay;
         oldest = ring.after(oldest);
@@ -277,7 +301,7 @@ template <class R> struct Producer {
   }
   /// The same in two steps. Between them the producer itself may write to the stage.
   __device__ __forceinline__ bool enter() {
-    if (underWay >= least && !awaitFlight())
+    if (underWay >= least() && !awaitFlight())
       return false;
     if (room == 0 && !awaitRoom())
       return false;
@@ -321,8 +345,8 @@ template <class R> struct Producer {
   }
 
   /// Waits until this pass is planned. False when the kernel ends. Also false, once, when the pass turns out to have
-  /// many rows, for its chunks come in another order (streamSegment); and when it turns out to be wide, or another
-  /// model's.
+  /// many rows, for its chunks come in another order (streamSegment); when it turns out to be wide, or another
+  /// model's; and when it starts again.
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
@@ -339,8 +363,9 @@ template <class R> struct Producer {
       ring.lend((int)ring.shared->lent);
       oldest = max(oldest, ring.first());
       soon = twoThirds(R::stages - ring.first());
+      limit(R::stages - ring.first());
     }
-    return !wide() && !byRuns() && !guessedWrong();
+    return !wide() && !byRuns() && !guessedWrong() && !startsAgain();
   }
 
   /// Brings page numbers of a slot into shared memory. The pass's unit number `unit` needs those of pages
@@ -402,6 +427,7 @@ template <class R> struct Producer {
         model = ring.shared->next;
     }
     ring.beginPass(lentBefore);
+    limit(R::stages);
     soon = twoThirds(R::stages);
     room = underWay = 0; // more copies may be under way, but none of them for long
     oldest = ring.stage;

@@ -114,12 +114,22 @@ struct Coding {
       0;              ///< in a slot: one for each packed row, 8; one for the even and one for the odd ones, 2; or none
   bool zeros = false; ///< a slot has a zero point for each packed row
 };
-/// Of one warp in a chunk: codes of its blocks, then slots.
+/// Of one warp in a chunk: codes of its blocks, and slots.
 MEGALITH_SHAPE long long slotBytes(long long group, Coding coding) {
   return group * (4 * coding.scalesOfTile + (coding.zeros ? kTileColumns : 0));
 }
 MEGALITH_SHAPE long long codeBytes(long long group, long long chunkBlocks, Coding coding) {
   return group * chunkBlocks * (kTileColumns * kBlockColumns * coding.bits / 8);
+}
+/// Where block `block` begins, and slot `slot`: it stands after the first two of its blocks. So up to four blocks have
+/// it beside each two of them, which a wide pass takes together.
+MEGALITH_SHAPE long long codeOffset(long long group, long long block, Coding coding) {
+  const long long of = coding.scaleBlocks;
+  return codeBytes(group, block, coding) + (of ? (block / of + (block % of >= 2)) * slotBytes(group, coding) : 0);
+}
+MEGALITH_SHAPE long long slotOffset(long long group, long long slot, Coding coding) {
+  const long long of = coding.scaleBlocks;
+  return codeBytes(group, slot * of + (of < 2 ? of : 2), coding) + slot * slotBytes(group, coding);
 }
 MEGALITH_SHAPE long long partBytes(long long group, long long chunkBlocks, Coding coding) {
   return roundUp(codeBytes(group, chunkBlocks, coding) +

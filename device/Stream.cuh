@@ -129,7 +129,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   /// Before the first phase of a pass.
   __device__ __forceinline__ void beginPass(int numRows, int lentBefore) {
     ring.beginPass(R::beginsAt(lentBefore));
-    if (numRows > kOneRow && numRows <= kTileRows) // of many rows dropAhead does so
+    if (numRows > kOneRow && numRows <= kTileRows && !R::startsAgain(numRows, lentBefore)) // else dropAhead does so
       ring.lend(R::lentTo(numRows, false));
     __syncwarp(); // lanes may still read where the warp stood
     keep();

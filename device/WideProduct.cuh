@@ -97,8 +97,8 @@ __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, i
 }
 
 /// Producer: does a segment's steps, in the order that the pass needs. Before the producer knows the pass, it takes the
-/// order of at most 16 rows. When the pass turns out to have many rows, the consumers drop what was copied by then
-/// (dropAhead). False when the kernel ends.
+/// order of at most 16 rows. When the pass turns out to have many rows, or to start again, the consumers drop what was
+/// copied by then (dropAhead). False when the kernel ends, and when the pass starts again.
 template <int WideRows, class P, class Kv>
 __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
                                               int layers, const char *stream, Kv kv) {
@@ -116,7 +116,7 @@ template <class M> __device__ __forceinline__ int chunksOf() {
   const CtaGroups<M> groups;
   return groups.some() ? groups.count * chunksPerGroup<M>() : 0;
 }
-/// Consumers: drop the chunks that the producer copied before it knew that the pass has many rows.
+/// Consumers: drop the chunks that the producer copied before it knew that the pass has many rows, or starts again.
 ///   chunks   chunks of all matrices in front of the first step at which the producer waits for its plan. It also waits
 ///            for the plan before it fills a stage below `lentBefore`, so it may have copied fewer
 template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chunks, int lent, int lentBefore) {
@@ -131,6 +131,11 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
   consumer.ring.lend(lent);
   __syncwarp(); // lanes may still read where the warp stood
   consumer.keep();
+}
+
+/// Whether they do: in passes of many rows, and in those that start again.
+template <int Rows, class C> __device__ __forceinline__ bool dropsAhead(const PassShared &pass) {
+  return Rows > kTileRows || (Rows > kOneRow && C::Ring::startsAgain(pass.numRows, pass.products.lentBefore));
 }
 
 /// The same where the producer took the pass for one of another model, before it knew that: of `chunks` chunks.
@@ -393,7 +398,7 @@ template <class Of> struct StripKind : Of {
     CodedBlock<Of, Group> codes[2 / Group];
 #pragma unroll
     for (int n = 0; n < 2 / Group; ++n)
-      codes[n].template load<ChunkBlocks, true>(piece + n * partBytes<Group, ChunkBlocks>(), block + b, true);
+      codes[n].template load<true>(piece + n * partBytes<Group, ChunkBlocks>(), block + b, true);
     if constexpr (Group == 2) {
       const BlockWeights<2> of = codes[0].expanded(codes[0]);
       to[0] = of[0], to[1] = of[1];

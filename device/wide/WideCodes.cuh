@@ -4,12 +4,12 @@
 // registers. So a stage has codes in place of weights, and a warp expands those of its strip when it multiplies. All
 // matrices of a wide unit have one kind of codes.
 //
-//   stage   [group 8]{ codes of two blocks, slots of scales and zero points }
+//   [group 8]{ codes of two blocks, and their slots of scales and zero points, as they stand in the stream }
 //
 // Where scales are of pieces of columns, a chain is of a piece, and goes into the sums of the eighth with the scale.
 // Then a thread has two sums of each of its outputs in registers. The third, that of the eighths before, stands in
-// shared memory: in the last two stages of the ring, which is shorter then. So a warp gives back a unit's last stage
-// when it needs these no more: attention fills the whole of it.
+// shared memory: after the ring, which is shorter then. So a warp gives back a unit's last stage when it needs these no
+// more: attention fills all of that memory.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -44,7 +44,20 @@ template <class Kind> struct StageCodes {
                        slotBytes = Kind::scaleBlocks ? (int)shape::slotBytes(2, Kind::coding) : 0,
                        groupBytes = 2 * (blockBytes + slotBytes);
   static_assert(kTile / (2 * kTileColumns) * groupBytes <= kWeightBytes && slotBytes % 16 == 0);
+  /// Where of a group in a stage block `i` of the two begins, and its slot. `of`: blocks that share a slot. `later`:
+  /// these are not the first two of them.
+  __device__ __forceinline__ static int block(int i, int of, bool later) {
+    return i * (blockBytes + (of == 1 ? slotBytes : 0)) + (later ? slotBytes : 0);
+  }
+  __device__ __forceinline__ static int slot(int i, int of, bool later) {
+    return of == 1 ? blockBytes + i * (blockBytes + slotBytes) : later ? 0 : 2 * blockBytes;
+  }
 };
+/// What codes take of a stage, where scales are of pieces; else 0.
+template <class Kind> constexpr int kPieceBytes = 0;
+template <class Kind>
+  requires kInPieces<Kind>
+constexpr int kPieceBytes<Kind> = kTile / (2 * kTileColumns) * StageCodes<Kind>::groupBytes;
 
 /// The part of a warp that brings weights: codes of its four groups of a unit.
 template <class W, class Kind, class R>
@@ -60,32 +73,42 @@ __device__ __forceinline__ void bringCodes(R &ring, const Step &step, const Unit
   const auto copy = [&](int to, const char *piece, int bytes) {
 #pragma unroll
     for (int g = 0; g < count; ++g)
-      ring.copy((part * count + g) * S::groupBytes + to, piece + group[g], bytes);
+      ring.copyWeights((part * count + g) * S::groupBytes + to, piece + group[g], bytes);
   };
+  const int shared = S::slotBytes > 0 ? step.slotBlocks : 1, // blocks that share a slot
+      withSlot = S::blockBytes + (shared == 1 ? S::slotBytes : 0),
+            ofTwo = 2 * withSlot + (shared == 1 ? 0 : S::slotBytes);
 #pragma unroll 1
   for (int eighth = 0; eighth < kParts; ++eighth) {
-    const char *chunk = from + eighth * step.partBytes;
+    const char *chunk = from + eighth * step.partBytes, *at = chunk, *slot = nullptr;
     int inChunk = 0;
 #pragma unroll 1
     for (int block = 0; block < step.blocks; block += 2) {
-      const int here = min(2, step.blocks - block), slots = step.slotBlocks == 1 ? here : 1;
-      ring.open(count * (here * S::blockBytes + slots * S::slotBytes));
-      const auto slotOf = [&](int of) { return step.chunkBlocks * S::blockBytes + of * S::slotBytes; };
-      if (step.chunkBlocks == 1) {
+      if (step.chunkBlocks == 1) { // each has a slot, if there are some
+        const int here = min(2, step.blocks - block);
+        ring.open(count * here * withSlot);
 #pragma unroll 1
-        for (int b = 0; b < here; ++b, chunk += kParts * step.partBytes) {
-          copy(b * S::blockBytes, chunk, S::blockBytes);
-          if constexpr (S::slotBytes > 0)
-            copy(2 * S::blockBytes + b * S::slotBytes, chunk + slotOf(0), S::slotBytes);
-        }
+        for (int b = 0; b < here; ++b, chunk += kParts * step.partBytes)
+          copy(b * withSlot, chunk, withSlot);
       } else {
-        copy(0, chunk + inChunk * S::blockBytes, 2 * S::blockBytes);
-        if constexpr (S::slotBytes > 0)
-          copy(2 * S::blockBytes, chunk + slotOf(inChunk / step.slotBlocks), slots * S::slotBytes);
+        ring.open(count * ofTwo);
+        const int before = inChunk & (shared - 1); // blocks of the slot
+        if (before == 0) {
+          copy(0, at, ofTwo);
+          slot = at + 2 * S::blockBytes;
+          at += ofTwo;
+        } else if (before == 2) { // it stands in front of these
+          copy(0, at - S::slotBytes, ofTwo);
+          at += 2 * S::blockBytes;
+        } else {
+          copy(0, slot, S::slotBytes);
+          copy(S::slotBytes, at, 2 * S::blockBytes);
+          at += 2 * S::blockBytes;
+        }
         inChunk += 2;
         if (inChunk == step.chunkBlocks) {
           inChunk = 0;
-          chunk += kParts * step.partBytes;
+          at = chunk += kParts * step.partBytes;
         }
       }
       ring.advance();
@@ -93,7 +116,8 @@ __device__ __forceinline__ void bringCodes(R &ring, const Step &step, const Unit
   }
 }
 
-/// As multiplyUnit, with codes. While a block is multiplied, the next one is expanded.
+/// As multiplyUnit, with codes. While a block is multiplied, the next one is expanded. The tensor cores have the next
+/// one when they end one, but where a stage or a chain ends.
 template <class W, int Rows, class Kind, class R>
 __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
   using S = StageCodes<Kind>;
@@ -116,76 +140,96 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
     }
   const Step &product = W::steps()[W::shared().multiplied.now.step];
   const int blocks = product.blocks;
-  const bool slotEach = product.slotBlocks == 1;
-  const SharedMatrix firstB = sharedMatrix(ring.stages + kWeightBytes, kEightBytes); // of stage 0
-  struct Taken {
-    BlockWeights<2> a;
-    Float2 scales;
-  };
-  const auto take = [&](int i) -> Taken { // of the stage that comes
+  const int shared = S::slotBytes > 0 ? product.slotBlocks : 1; // blocks that share a slot
+  const SharedMatrix firstB = sharedMatrix(ring.rows(0), kEightBytes);
+  using Taken = BlockWeights<2>;
+  const auto take = [&](int i, int first) -> Taken { // of the stage that comes, whose first block this is
     if (i == 0) {
       ring.awaitFull();
       __syncwarp();
     }
-    const char *const codes = ring.at(ring.stage) + warp * S::groupBytes;
+    const char *const codes = ring.weights(ring.stage) + warp * S::groupBytes;
+    const bool later = (first & (shared - 1)) != 0;
     CodedBlock<Kind, 2> block;
-    block.template load<2, true>(codes, i, false);
-    block.template loadSlot<2, true>(codes, slotEach ? i : 0);
-    return {block.expanded(block), block.scales};
+    block.loadCodes(codes, S::block(i, shared, later));
+    block.template loadSlot<true>(codes, S::slot(i, shared, later));
+    return block.expanded(block);
+  };
+  const auto scalesOf = [&](int stage, int i, int first) { // of a stage that has not been given back
+    CodedBlock<Kind, 2> block;
+    block.template loadSlot<true>(ring.weights(stage) + warp * S::groupBytes,
+                                  S::slot(i, shared, (first & (shared - 1)) != 0));
+    return block.scales;
   };
   const auto begin = [&](const Taken &of, SharedMatrix b, bool add) {
     asyncMmaBegin();
-    asyncMma(chain, of.a[0].x, of.a[0].y, of.a[0].z, of.a[0].w, b, add);
-    asyncMma(chain, of.a[1].x, of.a[1].y, of.a[1].z, of.a[1].w, laterColumns(b, 32), true);
+    asyncMma(chain, of[0].x, of[0].y, of[0].z, of[0].w, b, add);
+    asyncMma(chain, of[1].x, of[1].y, of[1].z, of[1].w, laterColumns(b, 32), true);
+    asyncMmaCommit();
   };
-  // Whether the chain goes on.
-  const auto end = [&](const Taken &of, int eighth, int done) {
-    asyncMmaEnd();
-    asyncMmaSettle(chain);
-    if constexpr (Kind::pieces)
-      if (pieceEnds<Kind>(eighth, blocks, done)) {
-#pragma unroll
-        for (int n = 0; n < eights; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            whole[n][e] = __fmaf_rn(e < 2 ? of.scales.x : of.scales.y, chain[n][e], whole[n][e]);
-        return false;
-      }
-    return true;
+  const auto bOf = [&](int stage, int i) {
+    return laterColumns(firstB, stage * ring.rowStride + i * (Rows * kRowBytes));
   };
-  Taken even = take(0);
+  // A chain has ended: it goes into the eighth's sums, or into those of the eighths before.
+  const auto end = [&](Float2 scales) {
+#pragma unroll
+    for (int n = 0; n < eights; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        whole[n][e] = Kind::pieces ? __fmaf_rn(e < 2 ? scales.x : scales.y, chain[n][e], whole[n][e])
+                                   : __fadd_rn(whole[n][e], chain[n][e]);
+  };
+  // Whether no chain ends between two blocks of a stage. (With blocks under way from one stage to the next one ptxas
+  // serializes all of them where chains are of pieces, C7520, and spills twice as much where they are not.)
+  constexpr bool byStages = !W::layouts.odd && Kind::pieceBlocks % 2 == 0;
+  Taken even = take(0, 0);
 #pragma unroll 1
   for (int eighth = 0; eighth < kParts; ++eighth) {
-    bool add = false;
     int stage = 0;
+    bool add = false;
+    // Whether the chain goes on after so many blocks, of which the last is block `i` of the stage.
+    const auto endAfter = [&](int i, int done) {
+      [[maybe_unused]] Float2 scales = {};
+      if constexpr (Kind::pieces)
+        scales = scalesOf(stage, i, done - 1 - i);
+      asyncMmaEnd();
+      asyncMmaSettle(chain);
+      if constexpr (Kind::pieces)
+        add = !pieceEnds<Kind>(eighth, blocks, done);
+      else
+        add = done < blocks;
+      if (!add)
+        end(scales);
+    };
 #pragma unroll 1
     for (int block = 0; block < blocks; block += 2) {
       stage = ring.stage;
-      const SharedMatrix b = laterColumns(firstB, stage * kStageBytes);
       const bool last = block + 2 >= blocks, more = !last || eighth + 1 < kParts;
-      begin(even, b, add);
+      begin(even, bOf(stage, 0), add);
       if (W::layouts.odd && block + 1 == blocks) {
-        add = end(even, eighth, block + 1);
         ring.advance();
+        endAfter(0, block + 1);
         if (more)
-          even = take(0);
+          even = take(0, 0);
       } else {
-        const Taken odd = take(1);
+        const Taken odd = take(1, block);
         ring.advance();
-        add = end(even, eighth, block + 1);
-        begin(odd, laterColumns(b, Rows * kRowBytes), add);
+        if constexpr (!byStages)
+          endAfter(0, block + 1);
+        begin(odd, bOf(stage, 1), byStages || add);
+        asyncMmaWaitLast();
         if (more)
-          even = take(0);
-        add = end(odd, eighth, block + 2);
+          even = take(0, last ? 0 : block + 2);
+        endAfter(1, block + 2);
       }
       if (!last)
         release(stage);
     }
     if constexpr (Kind::pieces) {
-      Float4 *const before = reinterpret_cast<Float4 *>(ring.stages + kPieceStages * kStageBytes) + threadAgain();
+      Float4 *const sums = reinterpret_cast<Float4 *>(ring.sums()) + threadAgain();
 #pragma unroll
       for (int n = 0; n < eights; ++n) {
-        Float4 &of = before[n * kConsumerThreads];
+        Float4 &of = sums[n * kConsumerThreads];
         if (eighth > 0) {
           const Float4 sum = of;
           whole[n][0] = __fadd_rn(sum.x, whole[n][0]), whole[n][1] = __fadd_rn(sum.y, whole[n][1]);
@@ -198,12 +242,6 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
             whole[n][e] = 0.0f;
         }
       }
-    } else {
-#pragma unroll
-      for (int n = 0; n < eights; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          whole[n][e] = __fadd_rn(whole[n][e], chain[n][e]);
     }
     release(stage);
   }

@@ -25,9 +25,9 @@
 namespace megalith::device::wide {
 
 /// A producer, at the beginning of attention. Phases of the ring stay as they are.
-template <int Stages, bool Codes> __device__ void awaitProductsRead(RingOf<Stages, Codes> ring) {
+template <bool Codes, int Pieces> __device__ void awaitProductsRead(RingOf<Codes, Pieces> ring) {
 #pragma unroll 1
-  for (int i = 0; i < Stages; ++i) {
+  for (int i = 0; i < ring.count; ++i) {
     barrierAwait(&ring.sync->empty[ring.stage], ring.parity ^ 1);
     ring.advance();
   }

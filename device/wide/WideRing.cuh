@@ -20,8 +20,8 @@ namespace megalith::device::wide {
 constexpr int kStageColumns = 2 * kBlockColumns;
 constexpr int kWeightBytes = kTile * kStageColumns * 2, kStageBytes = 2 * kWeightBytes;
 constexpr int kStages = kWideStages;
-/// Of these, where scales are of pieces of columns: the others hold sums (WideCodes.cuh).
-constexpr int kPieceStages = kStages - kConsumerThreads * kTile * 2 / kStageBytes; // 16 bytes of each eight rows
+/// Where scales are of pieces of columns, sums stand after the stages (WideCodes.cuh): 16 bytes of each eight rows.
+constexpr int kPieceSumBytes = kConsumerThreads * kTile * 2;
 static_assert(kStageBytes == kWideStageBytes);
 /// Warps that bring weights.
 constexpr int kWeightWarps = 2;
@@ -136,8 +136,13 @@ inline __device__ void startSync(Sync &sync) {
   barriersReady();
 }
 
-/// A role's side of the ring, of `Stages` stages. `Codes`: lanes read what copies brought, and write there.
-template <int Stages, bool Codes> struct RingOf {
+/// A role's side of the ring. `Codes`: lanes read what copies brought. `Pieces`, not 0: weights take so many bytes of a
+/// stage, and all of them stand after the rows of all stages, so that sums have room. There are as many stages as fit.
+template <bool Codes, int Pieces = 0> struct RingOf {
+  static constexpr int rowBytes = kStageBytes - kWeightBytes, // of the rows of a stage
+      fit = (kStages * kStageBytes - kPieceSumBytes) / (rowBytes + Pieces),
+                       count = Pieces == 0 || fit > kStages ? kStages : fit;
+  static_assert(count >= 3);
   char *stages; ///< 1,024-byte aligned
   Sync *sync;
   Place *home;
@@ -154,12 +159,18 @@ template <int Stages, bool Codes> struct RingOf {
     __syncwarp();
   }
   __device__ __forceinline__ void advance() {
-    if (++stage == Stages) {
+    if (++stage == count) {
       stage = 0;
       parity ^= 1;
     }
   }
-  __device__ __forceinline__ char *at(int of) const { return stages + of * kStageBytes; }
+  /// From one stage's rows to those of the next one.
+  static constexpr int rowStride = Pieces ? rowBytes : kStageBytes;
+  __device__ __forceinline__ char *weights(int of) const {
+    return stages + (Pieces ? count * rowBytes + of * Pieces : of * kStageBytes);
+  }
+  __device__ __forceinline__ char *rows(int of) const { return stages + (Pieces ? 0 : kWeightBytes) + of * rowStride; }
+  __device__ __forceinline__ char *sums() const { return stages + kStages * kStageBytes - kPieceSumBytes; }
   __device__ __forceinline__ void awaitFull() const { barrierAwait(&sync->full[stage], parity); }
   /// A producer, all lanes: waits until the next stage is free, and expects `bytes` bytes in it.
   __device__ __forceinline__ void open(int bytes) const {
@@ -168,8 +179,11 @@ template <int Stages, bool Codes> struct RingOf {
       fenceAsyncShared();
     barrierArriveExpectOfWarp(&sync->full[stage], bytes);
   }
-  __device__ __forceinline__ void copy(int to, const char *from, int bytes) const {
-    copyBulkOfWarp(at(stage) + to, from, bytes, &sync->full[stage]);
+  __device__ __forceinline__ void copyWeights(int to, const char *from, int bytes) const {
+    copyBulkOfWarp(weights(stage) + to, from, bytes, &sync->full[stage]);
+  }
+  __device__ __forceinline__ void copyRows(int to, const char *from, int bytes) const {
+    copyBulkOfWarp(rows(stage) + to, from, bytes, &sync->full[stage]);
   }
 };
 

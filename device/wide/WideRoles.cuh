@@ -22,7 +22,7 @@ namespace megalith::device::wide {
 
 /// The ring of products.
 template <class W> constexpr bool kOfCodes = !kSame<typename W::Kind, void>;
-template <class W> using Ring = RingOf<kInPieces<typename W::Kind> ? kPieceStages : kStages, kOfCodes<W>>;
+template <class W> using Ring = RingOf<kOfCodes<W>, kPieceBytes<typename W::Kind>>;
 
 /// What counters are at least when all steps before have written their rows.
 struct Before {
@@ -182,7 +182,7 @@ template <class W> __device__ __forceinline__ void bringWeights(Range range, int
       const auto copy = [&](int to, const char *piece) {
 #pragma unroll
         for (int g = 0; g < count; ++g)
-          ring.copy(to + (part * count + g) * bytes, piece + group[g], bytes);
+          ring.copyWeights(to + (part * count + g) * bytes, piece + group[g], bytes);
       };
 #pragma unroll 1
       for (int eighth = 0; eighth < kParts; ++eighth, from += tiles * ofChunk) {
@@ -249,11 +249,11 @@ template <class W> __device__ __forceinline__ void bringRows(Range range) {
         const int here = W::layouts.odd ? min(2, now.step.blocks - i) : 2;
         ring.open(here * bytes);
         if (bytes == kTileBlockBytes) { // blocks of a whole tile stand one after the other
-          ring.copy(kWeightBytes, from, here * kTileBlockBytes);
+          ring.copyRows(0, from, here * kTileBlockBytes);
         } else if (there) {
-          ring.copy(kWeightBytes, from, bytes);
+          ring.copyRows(0, from, bytes);
           if (here == 2)
-            ring.copy(kWeightBytes + bytes, from + kTileBlockBytes, bytes);
+            ring.copyRows(bytes, from + kTileBlockBytes, bytes);
         }
         from += here * kTileBlockBytes;
         ring.advance();

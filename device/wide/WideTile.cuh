@@ -187,8 +187,8 @@ template <class W, int Rows, class R> __device__ __forceinline__ void multiplyUn
   // Where the weights stand in a stage: how far eights of rows are apart, and blocks.
   const bool apart = standApart<W>(product);
   const int eightBytes = apart ? kEightBytes : 2 * kEightBytes, blockBytes = apart ? kTileBlockBytes : kEightBytes;
-  const SharedMatrix firstA = sharedMatrix(ring.stages + warp / 4 * 8 * eightBytes, eightBytes),
-                     firstB = sharedMatrix(ring.stages + kWeightBytes, kEightBytes); // of stage 0
+  const SharedMatrix firstA = sharedMatrix(ring.weights(0) + warp / 4 * 8 * eightBytes, eightBytes),
+                     firstB = sharedMatrix(ring.rows(0), kEightBytes);
   int before = -1;                                 // a stage that this warp has not given back
   const auto take = [&](bool add, auto mmaSteps) { // the next stage
     ring.awaitFull();

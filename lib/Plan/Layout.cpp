@@ -259,8 +259,11 @@ private:
   /// Passes of 2 to kFewRows rows lend no more stages than they need: for what all passes of up to 16 rows take for
   /// granted, for operands that are all there at a time, and for attention. Those of a row step, neither. Of short
   /// layers a longer ring is slower: what the producer copies ahead delays the words that CTAs wait for.
+  ///
+  /// Passes of more rows of a row tile lend more, where that lets operands be there at a time. Else each group of tiles
+  /// has them brought in windows, once more.
   void planFewRows() {
-    plan.ring.fewLentStages = plan.ring.stepLentStages = plan.ring.lentStages;
+    plan.ring.fewLentStages = plan.ring.stepLentStages = plan.ring.tallLentStages = plan.ring.lentStages;
     if (plan.knobs.lend == 0 || (plan.knobs.lend == 1 && !hasLongLayers()))
       return;
     const auto room = [&](int64_t lent) {
@@ -273,18 +276,27 @@ private:
       needs = std::max<int64_t>(needs, operandBytes(fits ? m.blocks : std::min(m.blocks, 2 * m.chunkBlocks), kFewRows));
     });
     needs = std::max(needs, needsOfAttention(kFewRows) - sumBytes(kTileRows));
-    const auto least = [&](int64_t bytes) { // stages
+    const auto least = [&](int64_t bytes, int64_t most) { // stages
       int64_t lent = 0;
-      while (lent < plan.ring.lentStages && room(lent) < bytes)
+      while (lent < most && room(lent) < bytes)
         ++lent;
       return lent;
     };
-    plan.ring.fewLentStages = least(needs);
+    constexpr int64_t leastRing = 3; // stages
+    forMatrices([&](const Matrix &m) {
+      if (!plan.wideRows) // no pass starts again
+        return;
+      const int64_t bytes = operandBytes(m.blocks, kTileRows), lent = least(bytes, plan.ring.stages - leastRing);
+      if (room(lent) >= bytes)
+        plan.ring.tallLentStages = std::max(plan.ring.tallLentStages, lent);
+    });
+    plan.ring.fewLentStages = least(needs, plan.ring.lentStages);
     if (plan.wideRows)
       plan.ring.stepLentStages =
           least(std::max<int64_t>(needsOfAttention(kRowStep),
                                   unitSumBytes(kRowStep) + windows() * windowBytes(plan.wideRows)) -
-                sumBytes(kTileRows));
+                    sumBytes(kTileRows),
+                plan.ring.lentStages);
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the

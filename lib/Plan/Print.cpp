@@ -139,9 +139,11 @@ std::string print(const Plan &plan) {
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}{}\n", plan.ctas,
                      spared ? " (CTA 0 without tiles of the layers)" : "", plan.ctaThreads(), plan.rowsPerPass,
                      inPieces ? fmt::format(", in pieces of {}", plan.rowsAtOnce) : "");
-  const std::string few = plan.ring.fewLentStages < plan.ring.lentStages
-                              ? fmt::format(", {} of them to up to {} rows", plan.ring.fewLentStages, kFewRows)
-                              : "";
+  std::string few = plan.ring.fewLentStages < plan.ring.lentStages
+                        ? fmt::format(", {} of them to up to {} rows", plan.ring.fewLentStages, kFewRows)
+                        : "";
+  if (plan.ring.tallLentStages > plan.ring.lentStages)
+    few += fmt::format(", {} to {} to {} rows", plan.ring.tallLentStages, kFewRows + 1, int(kTileRows));
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows{}), scratch {} bytes, control {} "
       "bytes, shared {} bytes, order {}\n",

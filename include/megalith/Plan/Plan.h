@@ -296,6 +296,7 @@ struct Ring {
   int64_t lentStages;         ///< that passes of several rows have as scratch (device/Ring.cuh)
   int64_t fewLentStages = 0;  ///< the same of 2 to kFewRows rows
   int64_t stepLentStages = 0; ///< and of one row step
+  int64_t tallLentStages = 0; ///< and of more rows of a row tile
   int64_t lentRows = 0;       ///< passes of more rows than these lend wideLentStages
   int64_t wideLentStages = 0;
 };
