@@ -71,10 +71,50 @@ __device__ __forceinline__ void copyPositions(char *stage, const char *pool, lon
   }
 }
 
+/// The same of codes, by way of registers: a lane has 16 dims of a position at a time.
+template <class A, int Dims> struct CodedPositions {
+  static constexpr int lanes = Dims / 16, atOnce = 32 / lanes,
+                       eights = atOnce / 8; ///< of a position; positions; eights
+  static constexpr int loads = AttendShape<A>::round / atOnce / kWeightWarps;
+  Words4 codes[loads];
+  u32 scales[loads];
+  /// The lane's position in an eight, and which of its loads this is of.
+  __device__ __forceinline__ static int inEight() { return laneId() / lanes % 8; }
+  __device__ __forceinline__ static int eightOf(int load, int part) {
+    return (load * kWeightWarps + part) * eights + laneId() / (8 * lanes);
+  }
+  /// scalePlace: where the scales of the lane's eight stand, from `scalesOfPool` on.
+  __device__ __forceinline__ CodedPositions(const char *pool, const char *scalesOfPool, long long place,
+                                            long long scalePlace, int from, int upTo, int part) {
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      const int eight = eightOf(i, part), position = eight * 8 + inEight();
+      const long long codesAt = __shfl_sync(~0u, place, eight), scalesAt = __shfl_sync(~0u, scalePlace, eight);
+      codes[i] = {0, 0, 0, 0};
+      scales[i] = 0;
+      if (position >= from && position < upTo) {
+        codes[i] = loadWords(pool + codesAt + inEight() * A::headDim + laneId() % lanes * 16);
+        scales[i] = loadHalfWord(scalesOfPool + scalesAt + 2 * inEight());
+      }
+    }
+  }
+  __device__ __forceinline__ void store(char *stage, int part) const {
+    const int piece = laneId() % lanes * 2, turn = Dims == 64 ? inEight() : inEight() / 2 % 4;
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      char *const to = stage + (eightOf(i, part) * 8 + inEight()) * (2 * Dims);
+      const u32 scale = scales[i] | scales[i] << 16;
+      *reinterpret_cast<Words4 *>(to + (piece ^ turn) * 16) = valuesOfE4m3(Words2{codes[i].x, codes[i].y}, scale);
+      *reinterpret_cast<Words4 *>(to + (piece + 1 ^ turn) * 16) = valuesOfE4m3(Words2{codes[i].z, codes[i].w}, scale);
+    }
+  }
+};
+
 /// Two warps.
 template <class W, class A> __device__ __forceinline__ void bringKeys(int layer, int part) {
   using T = AttendShape<A>;
   using S = AttentionShape<A>;
+  constexpr int elementBytes = PoolStrides<A>::elementBytes;
   auto &&shared = W::shared();
   const int role = kConsumerWarps + part, window = S::window(layer), lane = laneId();
   AttendRing<A> ring(shared.stages, shared.sync.attend, role);
@@ -85,7 +125,7 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
     const PassRun run = W::run(unit.run);
     const abi::ModelParams &model = W::model();
     const int *const pages = pageTableOf(model, run.slot);
-    const long long head = pageAddress<A>(layer, 0, unit.kvHead, 0) * 2;
+    const long long head = pageAddress<A>(layer, 0, unit.kvHead, 0) * elementBytes;
     const int visible = unit.end + unit.offset, from = S::windowFrom(unit.begin + unit.offset + 1, window);
     // The lane's eight of a round, in bytes from page 0 on. Page numbers come a round ahead.
     const auto pageOf = [&](int round) {
@@ -97,7 +137,8 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
 #pragma unroll 1
     for (int round = unit.round; round < unit.endRound; ++round) {
       const int first = round * T::round;
-      const long long place = pageAddress<A>(0, page, 0, (first + 8 * lane) % A::pageTokens) * 2;
+      const int inPage = (first + 8 * lane) % A::pageTokens;
+      const long long place = pageAddress<A>(0, page, 0, inPage) * elementBytes;
       page = pageOf(round + 1);
       if (!own && first + T::round > run.position) {
         awaitBlocks<W>(before, run.firstRow, unit.end);
@@ -106,7 +147,25 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
 #pragma unroll 1
       for (int slab = 0; slab < 2 * T::slabs; ++slab) {
         const int dims = slab % T::slabs * 64;
-        const char *const pool = (slab < T::slabs ? model.kCache : model.vCache) + head + dims * 2;
+        const char *const ofHead = (slab < T::slabs ? model.kCache : model.vCache) + head;
+        const char *const pool = ofHead + dims * elementBytes;
+        if constexpr (kE4m3<A>) {
+          const long long scalePlace = place - inPage * A::headDim + scaleInHead<A>(inPage);
+          const auto bring = [&](auto columns) {
+            const CodedPositions<A, decltype(columns)::value> positions(pool, ofHead, place, scalePlace, from - first,
+                                                                        visible - first, part);
+            barrierAwait(&ring.sync->empty[ring.stage], ring.parity() ^ 1);
+            __syncwarp();
+            positions.store(ring.at(ring.stage), part);
+          };
+          if (T::dim % 64 == 0 || (T::dim > 64 && dims == 0))
+            bring(Number<64>());
+          else
+            bring(Number<32>());
+          barrierArrive(&ring.sync->full[ring.stage]);
+          ring.advance();
+          continue;
+        }
         barrierAwait(&ring.sync->empty[ring.stage], ring.parity() ^ 1);
         __syncwarp();
         if (T::dim % 64 == 0 || (T::dim > 64 && dims == 0))

@@ -247,6 +247,14 @@ template <class W> __device__ __forceinline__ void bringRows(Range range) {
 #pragma unroll 1
       for (int i = 0; i < now.step.blocks; i += 2) {
         const int here = W::layouts.odd ? min(2, now.step.blocks - i) : 2;
+        if constexpr (!kAsyncMma) // rows that are not there are read, too: the CPU executor wants them to be something
+          if (!there) {
+            barrierAwait(&ring.sync->empty[ring.stage], ring.parity ^ 1);
+#pragma unroll 1
+            for (int at = laneId() * 16; at < 2 * now.deal.tileRows * kRowBytes; at += 512)
+              *reinterpret_cast<Words4 *>(ring.rows(ring.stage) + at) = {0, 0, 0, 0};
+            __syncwarp();
+          }
         ring.open(here * bytes);
         if (bytes == kTileBlockBytes) { // blocks of a whole tile stand one after the other
           ring.copyRows(0, from, here * kTileBlockBytes);

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/CodedKv.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/WideTile.cuh"
 
@@ -62,6 +63,25 @@ template <class Pool> struct KvOfOneRow {
     *reinterpret_cast<Words4 *>(first + columnAddress<Pool>(col)) = pack8(f);
   }
 };
+
+/// Stores the keys and values of a row, which stand in these buffers, as codes. A warp.
+template <class Pool, class Rows>
+__device__ __forceinline__ void codeRow(const abi::LaunchParams &p, const PassShared &pass, int layer, int row,
+                                        Rows keys, Rows values) {
+  constexpr int dim = Pool::headDim, lanes = kLanesOfHead<dim>, heads = 32 / lanes, items = 2 * Pool::kvHeads;
+  const CodedKv<Pool> pool(modelOf<Pool>(p), layer, pass);
+  const int place = placeOfRow<Pool>(p, runOfRow(pass, row), row);
+  const long long element = pageAddress<Pool>(0, place / Pool::pageTokens, 0, place % Pool::pageTokens);
+#pragma unroll 1
+  for (int base = 0; base < items; base += heads) {
+    const int mine = base + laneId() / lanes, item = min(mine, items - 1), head = item / 2;
+    const bool isKey = item % 2 == 0;
+    const Words4 words = (isKey ? keys : values).tileOf(row).load(row % kTile, head * dim + columnOfHead<dim>());
+    const HeadScale scale = scaleOfHead<dim>(words); // the whole warp
+    if (item == mine && isLaneOfHead<dim>())
+      pool.keepAt(isKey, element, head, words, scale);
+  }
+}
 
 template <class Pool> constexpr bool isPool = true;
 template <> constexpr bool isPool<void> = false;

@@ -404,7 +404,13 @@ private:
     const json sparsity = get("sparsity_config");
     if (sparsity.is_object() && !sparsity.empty() && sparsity.value("format", json()) != "dense")
       problem("sparsity_config", "sparse weights are not supported");
-    refused("kv_cache_scheme", "scales of K and V are");
+    if (const json scheme = get("kv_cache_scheme"); scheme.is_object()) {
+      if (scheme.value("type", json()) != "float" || scheme.value("num_bits", json()) != 8)
+        problem("kv_cache_scheme", "K and V are supported as FP8 only (`type: float`, `num_bits: 8`)");
+      result.ScalesKv = true;
+    } else {
+      refused("kv_cache_scheme", "this is");
+    }
     const json groups = get("config_groups"), ignored = get("ignore");
     if (!groups.is_object() || groups.empty()) {
       problem("config_groups", "must be an object with a group at least");
@@ -565,6 +571,11 @@ WeightScheme Quantisation::schemeFor(WeightScheme scheme, int64_t columns) {
   if (!scheme.scaleColumns)
     scheme.ordered = false;
   return scheme;
+}
+
+bool Quantisation::isScaleOfKv(llvm::StringRef tensor) {
+  const llvm::StringRef last = tensor.rsplit('.').second;
+  return last == "k_scale" || last == "v_scale" || last == "kv_scale";
 }
 
 WeightScheme Quantisation::schemeOf(const std::string &module, int64_t columns) const {

@@ -134,6 +134,8 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
   }
   if (const auto &quantisation = loaded.checked.quantisation; quantisation && quantisation->quantisesActivations())
     diags.report(Diag::ActivationsKept, {}, config->path(), quantisation->method());
+  if (const CheckedModel &of = loaded.checked; of.quantisation && (of.quantisation->scalesKv() || of.hasScalesOfKv))
+    diags.report(Diag::ScalesOfKv, {}, config->path());
   findings.accepted = loaded.checked.accepted;
   return loaded;
 }

@@ -89,7 +89,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
         out.push_back({inner.operands[1], "values", false, inner.loc});
       }
       const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-      if (wide) // attention takes them from the pool
+      if (wide && !planned.kvInE4m3) // attention takes them from the pool
         continue;
       out.push_back({inner.operands[0], placeExpr({planned.newKeys, instance}), false, inner.loc});
       out.push_back({inner.operands[1], placeExpr({planned.newValues, instance}), false, inner.loc});

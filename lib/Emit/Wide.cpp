@@ -21,6 +21,24 @@ static bool isRowWork(const plan::Phase &phase) {
   return phase.kind != plan::Phase::Stream && phase.kind != plan::Phase::Attention;
 }
 
+/// A step of a layer: a phase, or what makes codes of the keys and values that a phase gave.
+struct WideStep {
+  const plan::Phase *phase; ///< null: codes
+  int number;               ///< of the phase: its epilogues, or its work on a row
+};
+constexpr int kCodeKv = -2;
+
+static std::vector<WideStep> wideSteps(const plan::ModelPlan &planned) {
+  std::vector<WideStep> steps;
+  for (auto [number, phase] : llvm::enumerate(planned.segments[0].repeated)) {
+    steps.push_back({&phase, int(number)});
+    if (planned.kvInE4m3 && int64_t(steps.size()) == planned.wide.stepsOfLast)
+      steps.push_back({nullptr, kCodeKv});
+  }
+  return steps;
+}
+static bool isRowWork(const WideStep &step) { return !step.phase || isRowWork(*step.phase); }
+
 /// Work on a row in front of the layers' first step, if that is none itself.
 static bool hasOwnBegin(const plan::Segment &body) { return !isRowWork(body.repeated.front()); }
 
@@ -256,10 +274,13 @@ void TensorEmitter::emitWideSteps(std::vector<plan::Place> &operands) {
   auto table = w.record("__constant__ wide::Step kSteps[] =");
   if (hasOwnBegin(body()))
     w.line("wide::rowStep(-1), // what comes before the layers");
-  for (auto [number, phase] : llvm::enumerate(body().repeated)) {
-    if (isRowWork(phase)) {
-      w.line("wide::rowStep({}), // {}", number, phase.name);
-    } else if (phase.kind == plan::Phase::Attention) {
+  for (const WideStep &step : wideSteps(planned)) {
+    if (isRowWork(step)) {
+      w.line("wide::rowStep({}), // {}", step.number, step.phase ? step.phase->name : "codes of keys and values");
+      continue;
+    }
+    const plan::Phase &phase = *step.phase;
+    if (phase.kind == plan::Phase::Attention) {
       w.line("wide::attentionStep(wide::AttendShape<{}>::tilesOfRow),", names.kv());
     } else {
       const plan::Place place = operandPlace(phase);
@@ -269,7 +290,7 @@ void TensorEmitter::emitWideSteps(std::vector<plan::Place> &operands) {
       if (known == operands.end())
         operands.push_back(place);
       w.line("wide::productStep<{}>({}, {}, {}),", names.matrix(phase.matrix),
-             planned.matrices[phase.matrix].layers > 0, operand, number);
+             planned.matrices[phase.matrix].layers > 0, operand, step.number);
     }
   }
 }
@@ -324,6 +345,12 @@ void TensorEmitter::emitWideModel(llvm::ArrayRef<plan::Place> operands) {
     for (auto [number, phase] : llvm::enumerate(body().repeated))
       if (isRowWork(phase))
         w.line("if (number == {}) return {}(layer, row);", number, names.phases.at(&phase));
+    if (planned.kvInE4m3) {
+      w.line("const Buffers b{Cta::params().flagged};");
+      w.line("if (number == {}) wide::codeRow<{}>(Cta::params(), Cta::pass(), layer, row, {}, {});", kCodeKv,
+             names.kv(), placeExpr({planned.newKeys, plan::Place::Layer}),
+             placeExpr({planned.newValues, plan::Place::Layer}));
+    }
   }
   w.line("template <class Fn>");
   auto fn = w.scope("__device__ __forceinline__ static void end(int number, int layer, int pair, Fn fn)");
@@ -385,19 +412,21 @@ void emitWideParts(CodeWriter &w, const plan::Plan &plan, const Names &names) {
   w.comment("Passes that run whole (WidePass.cuh). The roles' functions stand in a unit of their own.");
   auto s = w.record("struct Wide");
   std::vector<std::string> parts;
-  const auto kindOf = [](const plan::Phase &phase) {
-    return phase.kind == plan::Phase::Attention ? "Attention" : isRowWork(phase) ? "OnRows" : "Product";
+  const auto kindOf = [](const WideStep &step) {
+    return isRowWork(step) ? "OnRows" : step.phase->kind == plan::Phase::Attention ? "Attention" : "Product";
   };
+  const std::vector<WideStep> steps = wideSteps(planned);
   if (begin)
     parts.push_back("{wide::Work::OnRows, 0, 1}");
-  for (size_t i = 0; i < body.repeated.size();) {
+  for (size_t i = 0; i < steps.size();) {
     const size_t first = i;
-    const llvm::StringRef kind = kindOf(body.repeated[i]);
-    while (i < body.repeated.size() && kindOf(body.repeated[i]) == kind)
+    const llvm::StringRef kind = kindOf(steps[i]);
+    while (i < steps.size() && kindOf(steps[i]) == kind)
       ++i;
     parts.push_back(fmt::format("{{wide::Work::{}, {}, {}}}", kind, first + begin, i + begin));
   }
-  w.line("static constexpr int layers = {}, stepsOfLast = {};", body.repeatCount, planned.wide.stepsOfLast + begin);
+  w.line("static constexpr int layers = {}, stepsOfLast = {};", body.repeatCount,
+         planned.wide.stepsOfLast + begin + planned.kvInE4m3);
   w.line("static constexpr wide::Part parts[] = {{{}}};", fmt::join(parts, ", "));
   const auto role = [&](const char *name, const char *parameters, const char *arguments, const char *function) {
     w.line("__device__ __forceinline__ static void {}({}) {{ {}({}); }}", name, parameters,

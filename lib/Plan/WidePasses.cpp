@@ -35,13 +35,12 @@ public:
       return "of `--plan stamps=1`, which takes the times of phases";
     if (plan.ctas % 2)
       return "their CTAs work in pairs";
-    if (planned.kvInE4m3)
-      return "K and V are fp8";
     const Segment &body = planned.segments[0];
     if (body.repeated.empty())
       return "the model has no layers";
-    if (body.repeated.size() >= kWideSteps) // and one before them
-      return fmt::format("a layer has {} phases, more than {}", body.repeated.size(), kWideSteps - 1);
+    const size_t most = kWideSteps - 1 - planned.kvInE4m3; // one stands before them, and one makes codes of K and V
+    if (body.repeated.size() > most)
+      return fmt::format("a layer has {} phases, more than {}", body.repeated.size(), most);
     std::string why;
     for (const Phase &phase : body.before)
       if (why.empty() && phase.kind != Phase::Map && phase.kind != Phase::Copy)
@@ -59,6 +58,9 @@ public:
       }
     if (why.empty() && !attends)
       why = "no layer has attention";
+    if (planned.kvInE4m3)
+      for (const int buffer : {planned.newKeys, planned.newValues})
+        written.insert(buffer);
     planned.wide.late = llvm::all_of(body.before, [&](const Phase &phase) {
       return phase.kind == Phase::Copy
                  ? planned.buffers[phase.to.buffer].carried

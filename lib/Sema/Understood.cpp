@@ -417,7 +417,10 @@ private:
         ++found.harmlessTensors;
       else if (acceptance.takes(name, model))
         ++found.acceptedTensors;
-      else {
+      else if (model.quantisation && Quantisation::isScaleOfKv(name)) {
+        ++found.harmlessTensors;
+        model.hasScalesOfKv = true;
+      } else {
         ++found.refusedTensors;
         patterns[patternOf(name)].push_back(name);
       }

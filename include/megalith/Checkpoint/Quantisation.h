@@ -17,6 +17,7 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "megalith/Support/WeightScheme.h"
+#include "llvm/ADT/StringRef.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,6 +75,10 @@ public:
   const std::string &method() const { return Method; }
   /// The tool quantised activations, too; here they stay bf16.
   bool quantisesActivations() const { return Activations; }
+  /// The file has scales of K and V. These have others here: one for each token and head, or none in bf16.
+  bool scalesKv() const { return ScalesKv; }
+  /// Whether a tensor is such a scale.
+  static bool isScaleOfKv(llvm::StringRef tensor);
   /// Dotted paths of the keys that are understood.
   const std::vector<std::string> &keys() const { return Keys; }
 
@@ -112,7 +117,7 @@ private:
   static WeightScheme schemeFor(WeightScheme scheme, int64_t columns);
 
   std::string Method;
-  bool Activations = false, ByGptqModel = false;
+  bool Activations = false, ByGptqModel = false, ScalesKv = false;
   std::vector<std::string> Keys;
   std::vector<Pattern> Skipped;
   std::vector<Rule> Rules; ///< the first one that matches counts

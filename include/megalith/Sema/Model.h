@@ -86,6 +86,7 @@ struct CheckedModel {
   bool byteVocabulary = false;
   ConfigFile file;                                  ///< the checkpoint's config.json
   std::shared_ptr<const Quantisation> quantisation; ///< null: no weight is coded
+  bool hasScalesOfKv = false;                       ///< tensors of such, see Quantisation
   std::vector<std::string> harmlessTensors;         ///< patterns
   SourceLoc weightsLoc;                             ///< of `weights:`
   /// Keys and tensors that may change the logits, and were taken on the user's word.
