@@ -573,8 +573,8 @@ WeightScheme Quantisation::schemeFor(WeightScheme scheme, int64_t columns) {
   return scheme;
 }
 
-bool Quantisation::isScaleOfKv(llvm::StringRef tensor) {
-  const llvm::StringRef last = tensor.rsplit('.').second;
+bool Quantisation::isScaleOfKv(std::string_view tensor) {
+  const std::string_view last = tensor.substr(tensor.rfind('.') + 1);
   return last == "k_scale" || last == "v_scale" || last == "kv_scale";
 }
 

@@ -17,10 +17,10 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "megalith/Support/WeightScheme.h"
-#include "llvm/ADT/StringRef.h"
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace megalith {
@@ -78,7 +78,7 @@ public:
   /// The file has scales of K and V. These have others here: one for each token and head, or none in bf16.
   bool scalesKv() const { return ScalesKv; }
   /// Whether a tensor is such a scale.
-  static bool isScaleOfKv(llvm::StringRef tensor);
+  static bool isScaleOfKv(std::string_view tensor);
   /// Dotted paths of the keys that are understood.
   const std::vector<std::string> &keys() const { return Keys; }
 
