@@ -242,26 +242,20 @@ template <class R> struct Producer {
   }
 
   /// Limits of awaitFlight: `least` while the CTA waits at an edge, `most` otherwise. The stages that a pass does not
-  /// lend are never fewer than `shortest`; nor than one that lends TallLent has.
-  static constexpr int shortest = R::stages - R::wideLent, mostOfAll = R::flight < shortest ? R::flight : shortest,
-                       leastOfAll = (mostOfAll + 1) / 2;
-  static constexpr bool limited = R::stages - R::mostLent < mostOfAll; ///< by the stages of such a pass
-  int mostNow = mostOfAll, leastNow = leastOfAll;
-  __device__ __forceinline__ int most() const { return limited ? mostNow : mostOfAll; }
-  __device__ __forceinline__ int least() const { return limited ? leastNow : leastOfAll; }
-  __device__ __forceinline__ void limit(int stages) {
-    if constexpr (limited) {
-      mostNow = min(mostOfAll, stages);
-      leastNow = (mostNow + 1) / 2;
-    }
+  /// lend are never fewer than `shortest`, but where it lends TallLent. Then none starts beside more than `soon`
+  /// others: so each has a stage of its own.
+  static constexpr int shortest = R::stages - R::wideLent, most = R::flight < shortest ? R::flight : shortest,
+                       least = (most + 1) / 2;
+  __device__ __forceinline__ bool mayBeMore() const {
+    return underWay < most && (R::stages - R::mostLent >= most || underWay <= soon);
   }
   /// Waits until so few copies are under way that one more may start. False when the kernel ends. It polls instead of
   /// waiting at a barrier, because consumers may catch up meanwhile, which raises the limit.
   __device__ __forceinline__ bool awaitFlight() {
     const int unread = ring.before(soon);
-    for (u32 spin = 1; underWay >= least(); ++spin) {
+    for (u32 spin = 1; underWay >= least; ++spin) {
       const bool landed = all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest)));
-      const bool read = underWay < most() && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
+      const bool read = mayBeMore() && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
       if (landed) {
         --underWay;
         oldest = ring.after(oldest);
@@ -301,7 +295,7 @@ template <class R> struct Producer {
   }
   /// The same in two steps. Between them the producer itself may write to the stage.
   __device__ __forceinline__ bool enter() {
-    if (underWay >= least() && !awaitFlight())
+    if (underWay >= least && !awaitFlight())
       return false;
     if (room == 0 && !awaitRoom())
       return false;
@@ -363,7 +357,6 @@ template <class R> struct Producer {
       ring.lend((int)ring.shared->lent);
       oldest = max(oldest, ring.first());
       soon = twoThirds(R::stages - ring.first());
-      limit(R::stages - ring.first());
     }
     return !wide() && !byRuns() && !guessedWrong() && !startsAgain();
   }
@@ -427,7 +420,6 @@ template <class R> struct Producer {
         model = ring.shared->next;
     }
     ring.beginPass(lentBefore);
-    limit(R::stages);
     soon = twoThirds(R::stages);
     room = underWay = 0; // more copies may be under way, but none of them for long
     oldest = ring.stage;
