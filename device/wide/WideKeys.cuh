@@ -105,7 +105,7 @@ template <class A, int Dims> struct CodedPositions {
       char *const to = stage + (eightOf(i, part) * 8 + inEight()) * (2 * Dims);
       const u32 scale = scales[i] | scales[i] << 16;
       *reinterpret_cast<Words4 *>(to + (piece ^ turn) * 16) = valuesOfE4m3(Words2{codes[i].x, codes[i].y}, scale);
-      *reinterpret_cast<Words4 *>(to + (piece + 1 ^ turn) * 16) = valuesOfE4m3(Words2{codes[i].z, codes[i].w}, scale);
+      *reinterpret_cast<Words4 *>(to + ((piece + 1) ^ turn) * 16) = valuesOfE4m3(Words2{codes[i].z, codes[i].w}, scale);
     }
   }
 };
