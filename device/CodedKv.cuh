@@ -10,6 +10,21 @@
 
 namespace megalith::device {
 
+/// Goes through heads of `Dim` values from number `first` on, as many at a time as a warp has lanes for, and `step`
+/// farther each time. words(head) gives a lane eight values of it, those from columnOfHead on; fn(head, words, scale)
+/// is called by the lanes that have some. The whole warp.
+template <int Dim, class Words, class Fn>
+__device__ __forceinline__ void forHeads(int count, int first, int step, Words words, Fn fn) {
+#pragma unroll 1
+  for (int base = first; base < count; base += step) {
+    const int mine = base + laneId() / kLanesOfHead<Dim>, head = min(mine, count - 1);
+    const Words4 of = words(head);
+    const HeadScale scale = scaleOfHead<Dim>(of);
+    if (head == mine && isLaneOfHead<Dim>())
+      fn(head, of, scale);
+  }
+}
+
 /// Stores codes of K and V, and their scales.
 template <class Pool> struct CodedKv {
   using S = PoolStrides<Pool>;

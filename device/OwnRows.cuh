@@ -35,22 +35,20 @@ __device__ __forceinline__ CodedOwnRows<Rows, Pool> codedOwnRows(Rows keys, Rows
 /// column of the head, the lane's eight values from there on, scale).
 template <class A, class Own, class Cursor, class Fn>
 __device__ __forceinline__ void codeOwnRows(const PassShared &pass, const Own &own, const Cursor &of, int warp, Fn fn) {
-  constexpr int dim = A::headDim, lanes = kLanesOfHead<dim>, heads = 32 / lanes;
-  const int items = 2 * of.ownRowsOf(pass), column = columnOfHead<dim>();
-#pragma unroll 1
-  for (int base = warp * heads; base < items; base += kConsumerWarps * heads) {
-    const int mine = base + laneId() / lanes, item = min(mine, items - 1), after = item / 2;
-    const bool isKey = item % 2 == 0;
-    const int row = of.ownRowAt(pass, of.ownFrom + after);
-    const auto rows = isKey ? own.keys : own.values;
-    const Words4 words = rows.words(row, of.kvHead * dim + column);
-    const HeadScale scale = scaleOfHead<dim>(words); // the whole warp
-    if (item != mine || !isLaneOfHead<dim>())
-      continue;
-    fn(isKey, after, column, words, scale);
-    if (of.keepsOwn(row))
-      own.pool.keep(isKey, row, of.kvHead, words, scale);
-  }
+  constexpr int dim = A::headDim, atOnce = 32 / kLanesOfHead<dim>;
+  const auto rowOf = [&](int item) { return of.ownRowAt(pass, of.ownFrom + item / 2); }; // its key, then its value
+  forHeads<dim>(
+      2 * of.ownRowsOf(pass), warp * atOnce, kConsumerWarps * atOnce,
+      [&](int item) {
+        const auto rows = item % 2 == 0 ? own.keys : own.values;
+        return rows.words(rowOf(item), of.kvHead * dim + columnOfHead<dim>());
+      },
+      [&](int item, Words4 words, HeadScale scale) {
+        const int row = rowOf(item);
+        fn(item % 2 == 0, item / 2, columnOfHead<dim>(), words, scale);
+        if (of.keepsOwn(row))
+          own.pool.keep(item % 2 == 0, row, of.kvHead, words, scale);
+      });
 }
 
 /// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep)

@@ -152,7 +152,8 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
     const bool later = (first & (shared - 1)) != 0;
     CodedBlock<Kind, 2> block;
     block.loadCodes(codes, S::block(i, shared, later));
-    block.template loadSlot<true>(codes, S::slot(i, shared, later));
+    if constexpr (Kind::zeros)
+      block.template loadSlot<true>(codes, S::slot(i, shared, later));
     return block.expanded(block);
   };
   const auto scalesOf = [&](int stage, int i, int first) { // of a stage that has not been given back

@@ -68,19 +68,16 @@ template <class Pool> struct KvOfOneRow {
 template <class Pool, class Rows>
 __device__ __forceinline__ void codeRow(const abi::LaunchParams &p, const PassShared &pass, int layer, int row,
                                         Rows keys, Rows values) {
-  constexpr int dim = Pool::headDim, lanes = kLanesOfHead<dim>, heads = 32 / lanes, items = 2 * Pool::kvHeads;
+  constexpr int dim = Pool::headDim, atOnce = 32 / kLanesOfHead<dim>;
   const CodedKv<Pool> pool(modelOf<Pool>(p), layer, pass);
   const int place = placeOfRow<Pool>(p, runOfRow(pass, row), row);
   const long long element = pageAddress<Pool>(0, place / Pool::pageTokens, 0, place % Pool::pageTokens);
-#pragma unroll 1
-  for (int base = 0; base < items; base += heads) {
-    const int mine = base + laneId() / lanes, item = min(mine, items - 1), head = item / 2;
-    const bool isKey = item % 2 == 0;
-    const Words4 words = (isKey ? keys : values).tileOf(row).load(row % kTile, head * dim + columnOfHead<dim>());
-    const HeadScale scale = scaleOfHead<dim>(words); // the whole warp
-    if (item == mine && isLaneOfHead<dim>())
-      pool.keepAt(isKey, element, head, words, scale);
-  }
+  forHeads<dim>(
+      2 * Pool::kvHeads, 0, atOnce, // a head of the keys, then one of the values
+      [&](int item) {
+        return (item % 2 == 0 ? keys : values).tileOf(row).load(row % kTile, item / 2 * dim + columnOfHead<dim>());
+      },
+      [&](int item, Words4 words, HeadScale scale) { pool.keepAt(item % 2 == 0, element, item / 2, words, scale); });
 }
 
 template <class Pool> constexpr bool isPool = true;

@@ -91,10 +91,9 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
       w.line("  dropGuess<Rows>(shared.stream(), chunksAheadOf(shared.pass.guess), shared.pass.products.lent, "
              "shared.pass.products.lentBefore);");
     }
-    const bool tall = plan.ring.tallLentStages > plan.ring.lentStages;
     if (plan.rowsAtOnce > shape::kTileRows) {
       w.line("{}if ({}) // what the producer copies before it knows that", several() ? "else " : "",
-             tall ? "dropsAhead<Rows, Stream>(shared.pass)" : "Rows > kTileRows");
+             plan.ring.tall() ? "dropsAhead<Rows, Stream>(shared.pass)" : "Rows > kTileRows");
       w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);",
              chunksAhead(segment));
     }

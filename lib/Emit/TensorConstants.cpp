@@ -160,12 +160,12 @@ void TensorEmitter::emitPlaces() {
 }
 
 void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  const bool tall = plan.ring.tallLentStages > plan.ring.lentStages;
   const std::string few = fmt::format(", {}", plan.ring.fewLentStages),
                     wideLent = plan.wideRows
                                    ? fmt::format("{}, {}, {}, {}{}", few, plan.ring.stepLentStages,
                                                  plan.ring.wideLentStages, plan.ring.lentRows,
-                                                 tall ? fmt::format(", {}, {}", plan.wide(), plan.ring.tallLentStages)
+                                                 plan.ring.tall()
+                                                     ? fmt::format(", {}, {}", plan.wide(), plan.ring.tallLentStages)
                                                  : plan.wide() ? ", true"
                                                                : "")
                                : plan.ring.fewLentStages < plan.ring.lentStages ? few

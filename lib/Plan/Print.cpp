@@ -142,7 +142,7 @@ std::string print(const Plan &plan) {
   std::string few = plan.ring.fewLentStages < plan.ring.lentStages
                         ? fmt::format(", {} of them to up to {} rows", plan.ring.fewLentStages, kFewRows)
                         : "";
-  if (plan.ring.tallLentStages > plan.ring.lentStages)
+  if (plan.ring.tall())
     few += fmt::format(", {} to {} to {} rows", plan.ring.tallLentStages, kFewRows + 1, int(kTileRows));
   out += fmt::format(
       "  ring {} stages of {} bytes ({} in flight, {} lent to several rows{}), scratch {} bytes, control {} "

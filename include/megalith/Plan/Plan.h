@@ -299,6 +299,8 @@ struct Ring {
   int64_t tallLentStages = 0; ///< and of more rows of a row tile
   int64_t lentRows = 0;       ///< passes of more rows than these lend wideLentStages
   int64_t wideLentStages = 0;
+  /// Whether passes of kFewRows + 1 to kTileRows rows lend more than others of several rows.
+  bool tall() const { return tallLentStages > lentStages; }
 };
 
 /// A CTA's shared memory.
