@@ -245,11 +245,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       const int ownRows =
           !kE4m3<A> && of.end * S::round > of.ownFrom ? max(0, of.visible - of.ownFrom) : 0; // as they are
       if constexpr (kE4m3<A>)
-        codeOwnRows<A>(pass, own, of, (warp - unit) & (kConsumerWarps - 1),
-                       [&](bool isKey, int row, int column, Words4 words, HeadScale scale) {
+        codeOwnRows<A>(pass, own, of, (warp + 4 - unit) & (kConsumerWarps - 1), // others bring the first queries
+                       [&](bool isKey, int row, int column, Words2 codes, HeadScale scale) {
                          char *const rows = scratch + (isKey ? begins.ownKeys : begins.ownValues);
                          *reinterpret_cast<Words4 *>(rows + (unit + row) * S::rowBytes + column * 2) =
-                             scale.through(words);
+                             scale.valuesOf(codes);
                        });
       const int pieces = rows * S::headsOfTile * (D / 8);
       int i = threadIdx.x;

@@ -11,8 +11,8 @@
 namespace megalith::device {
 
 /// Goes through heads of `Dim` values from number `first` on, as many at a time as a warp has lanes for, and `step`
-/// farther each time. words(head) gives a lane eight values of it, those from columnOfHead on; fn(head, words, scale)
-/// is called by the lanes that have some. The whole warp.
+/// farther each time. words(head) gives a lane eight values of it, those from columnOfHead on; fn(head, codes, scale)
+/// is called by the lanes that have some, with their codes. The whole warp.
 template <int Dim, class Words, class Fn>
 __device__ __forceinline__ void forHeads(int count, int first, int step, Words words, Fn fn) {
 #pragma unroll 1
@@ -21,7 +21,7 @@ __device__ __forceinline__ void forHeads(int count, int first, int step, Words w
     const Words4 of = words(head);
     const HeadScale scale = scaleOfHead<Dim>(of);
     if (head == mine && isLaneOfHead<Dim>())
-      fn(head, of, scale);
+      fn(head, scale.codesOf(of), scale);
   }
 }
 
@@ -33,18 +33,18 @@ template <class Pool> struct CodedKv {
   __device__ __forceinline__ CodedKv(const abi::ModelParams &model, int layer, const PassShared &pass)
       : keys(model.kCache + pageAddress<Pool>(layer, 0, 0, 0)),
         values(model.vCache + pageAddress<Pool>(layer, 0, 0, 0)), pass(&pass) {}
-  /// The lane's eight values of a head of the row: those from column lane % Lanes * 8 on. Its first lane stores the
+  /// The lane's eight codes of a head of the row: those from column lane % Lanes * 8 on. Its first lane stores the
   /// scale.
   template <int Lanes = kLanesOfHead<Pool::headDim>>
-  __device__ __forceinline__ void keep(bool isKey, int row, int head, Words4 words, HeadScale scale) const {
-    keepAt<Lanes>(isKey, pass->kv[row].element, head, words, scale);
+  __device__ __forceinline__ void keep(bool isKey, int row, int head, Words2 codes, HeadScale scale) const {
+    keepAt<Lanes>(isKey, pass->kv[row].element, head, codes, scale);
   }
   /// The same of a row whose first head begins at `element` of the layer.
   template <int Lanes = kLanesOfHead<Pool::headDim>>
-  __device__ __forceinline__ void keepAt(bool isKey, long long element, int head, Words4 words, HeadScale scale) const {
+  __device__ __forceinline__ void keepAt(bool isKey, long long element, int head, Words2 codes, HeadScale scale) const {
     char *const cache = isKey ? keys : values;
     const int lane = laneId() % Lanes;
-    *reinterpret_cast<Words2 *>(cache + element + head * S::head + lane * 8) = scale.codesOf(words);
+    *reinterpret_cast<Words2 *>(cache + element + head * S::head + lane * 8) = codes;
     if (lane == 0)
       *reinterpret_cast<u16 *>(cache + scaleAddress<Pool>(element, head)) = scale.bits();
   }
@@ -52,9 +52,10 @@ template <class Pool> struct CodedKv {
   __device__ __forceinline__ Words4 made(bool isKey, int row, int head, Words4 words, bool keep) const {
     const bool mine = laneId() * 8 < Pool::headDim; // others have anything
     const HeadScale scale = scaleOfHead<Pool::headDim, 32>(mine ? words : Words4{0, 0, 0, 0});
+    const Words2 codes = scale.codesOf(words);
     if (keep && mine)
-      this->keep<32>(isKey, row, head, words, scale);
-    return scale.through(words);
+      this->keep<32>(isKey, row, head, codes, scale);
+    return scale.valuesOf(codes);
   }
 };
 

@@ -75,8 +75,8 @@ template <class Kind, int Group> struct CodedBlock {
         loadSlot<Wide>(part, (int)shape::slotOffset(Group, block / Kind::scaleBlocks, Kind::coding));
   }
   /// Codes that begin `offset` bytes after `part`, and a slot that does.
-  __device__ __forceinline__ void loadCodes(const char *part, int offset) {
-    const int at = offset + laneId() * (count * 4);
+  __device__ __forceinline__ void loadCodes(const char *part, int offset, int lane = laneId()) {
+    const int at = offset + lane * (count * 4);
     if constexpr (count == 4) {
       const Words4 w = loadShared4(part, at);
       words[0] = w.x, words[1] = w.y, words[2] = w.z, words[3] = w.w;
@@ -87,9 +87,9 @@ template <class Kind, int Group> struct CodedBlock {
       words[0] = loadShared(part, at);
     }
   }
-  template <bool Wide> __device__ __forceinline__ void loadSlot(const char *part, int slot) {
+  template <bool Wide> __device__ __forceinline__ void loadSlot(const char *part, int slot, int lane = laneId()) {
     if constexpr (Kind::scaleBlocks > 0) {
-      const int lane = laneId(), row = lane >> 2;
+      const int row = lane >> 2;
       if constexpr (Kind::scalesOfTile > 0) {
         const int ofRow = Kind::scalesOfTile == 2 ? row & 1 : row;
         if constexpr (Group == 1 && Wide) {

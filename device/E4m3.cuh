@@ -13,7 +13,6 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Convert.h"
 #include "megalith/Values.cuh"
 
 namespace megalith::device {
@@ -75,19 +74,20 @@ struct HeadScale {
     const u32 bits = __float_as_uint(scale) >> 16;
     return {bits | bits << 16, __fdiv_rn(1.0f, scale)};
   }
-  /// The code of a bf16; 0 where there is no scale.
-  __device__ __forceinline__ u32 codeOf(float value) const {
-    return inverse == 0.0f ? 0 : convert::e4m3OfF32(__float_as_uint(__fmul_rn(value, inverse)));
-  }
+  /// The codes of two pairs of bf16; 0 where there is no scale.
   __device__ __forceinline__ u32 codesOf(u32 first, u32 second) const {
-    return arrangedE4m3(codeOf(bf16Low(first)) | codeOf(bf16High(first)) << 16 | codeOf(bf16Low(second)) << 8 |
-                        codeOf(bf16High(second)) << 24);
+    const auto codes = [&](float one, float other) {
+      return packE4m3(__fmul_rn(one, inverse), __fmul_rn(other, inverse));
+    };
+    const u32 word = codes(bf16Low(first), bf16Low(second)) | codes(bf16High(first), bf16High(second)) << 16;
+    return inverse == 0.0f ? 0 : arrangedE4m3(word);
   }
   __device__ __forceinline__ Words2 codesOf(Words4 values) const {
     return {codesOf(values.x, values.y), codesOf(values.z, values.w)};
   }
   /// What is read later.
-  __device__ __forceinline__ Words4 through(Words4 values) const { return valuesOfE4m3(codesOf(values), pair); }
+  __device__ __forceinline__ Words4 valuesOf(Words2 codes) const { return valuesOfE4m3(codes, pair); }
+  __device__ __forceinline__ Words4 through(Words4 values) const { return valuesOf(codesOf(values)); }
 };
 
 /// Lanes that have a head's values, eight each: so many lanes after each other that a warp is dealt without a rest.

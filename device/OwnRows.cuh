@@ -32,7 +32,7 @@ __device__ __forceinline__ CodedOwnRows<Rows, Pool> codedOwnRows(Rows keys, Rows
 
 /// Makes codes of the unit's own rows; those of rows of its tile go to the pool. A warp takes as many heads at a time
 /// as it has lanes for. `warp`: which heads are its first ones. fn(whether of the keys, row after the first own one,
-/// column of the head, the lane's eight values from there on, scale).
+/// column of the head, the lane's eight codes from there on, scale).
 template <class A, class Own, class Cursor, class Fn>
 __device__ __forceinline__ void codeOwnRows(const PassShared &pass, const Own &own, const Cursor &of, int warp, Fn fn) {
   constexpr int dim = A::headDim, atOnce = 32 / kLanesOfHead<dim>;
@@ -43,11 +43,11 @@ __device__ __forceinline__ void codeOwnRows(const PassShared &pass, const Own &o
         const auto rows = item % 2 == 0 ? own.keys : own.values;
         return rows.words(rowOf(item), of.kvHead * dim + columnOfHead<dim>());
       },
-      [&](int item, Words4 words, HeadScale scale) {
+      [&](int item, Words2 codes, HeadScale scale) {
         const int row = rowOf(item);
-        fn(item % 2 == 0, item / 2, columnOfHead<dim>(), words, scale);
+        fn(item % 2 == 0, item / 2, columnOfHead<dim>(), codes, scale);
         if (of.keepsOwn(row))
-          own.pool.keep(item % 2 == 0, row, of.kvHead, words, scale);
+          own.pool.keep(item % 2 == 0, row, of.kvHead, codes, scale);
       });
 }
 

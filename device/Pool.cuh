@@ -54,10 +54,12 @@ template <class P> __device__ __forceinline__ long long columnAddress(int col) {
 template <class P> __device__ __forceinline__ constexpr long long scaleInHead(int inPage) {
   return (long long)P::pageTokens * P::headDim + 2 * inPage;
 }
-/// The same from the cache on. `element`: of a position's first head, as pageAddress has it.
+/// The same from the layer on. `element`: of a position's first head in the layer, as pageAddress has it.
 template <class P> __device__ __forceinline__ long long scaleAddress(long long element, int head) {
   using S = PoolStrides<P>;
-  const int inPage = (int)(element % S::page) / P::headDim;
+  constexpr int unit = 16; // bytes; so that the remainder is one of 32 bits
+  static_assert(P::headDim % unit == 0 && S::page % unit == 0 && S::layer / unit <= 0xffffffffll);
+  const int inPage = (int)((u32)(element / unit) % (u32)(S::page / unit)) / (P::headDim / unit);
   return element - inPage * S::position + head * S::head + scaleInHead<P>(inPage);
 }
 

@@ -155,14 +155,14 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
   });
 }
 
-/// The bits of column `col` of a row's keys, or values, in a layer: a bf16. `element`: of the layer, as in KvOfRow.
-template <class Pool> __device__ __forceinline__ u32 kvBits(const char *cache, long long element, int col) {
+/// The bits of column `col` of a row's keys, or values, in a layer: a bf16. `element`: as in KvOfRow.
+template <class Pool> __device__ __forceinline__ u32 kvBits(const char *layer, long long element, int col) {
   if constexpr (kE4m3<Pool>) {
-    const u32 code = codeOfE4m3(loadWord(cache + element + columnAddress<Pool>(col & ~3)), col & 3);
-    const u32 scale = loadHalfWord(cache + scaleAddress<Pool>(element, col / Pool::headDim));
+    const u32 code = codeOfE4m3(loadWord(layer + element + columnAddress<Pool>(col & ~3)), col & 3);
+    const u32 scale = loadHalfWord(layer + scaleAddress<Pool>(element, col / Pool::headDim));
     return mulBf16(convert::bf16OfE4m3((unsigned char)code), scale) & 0xffff;
   } else {
-    return loadHalfWord(reinterpret_cast<const u16 *>(cache) + element + columnAddress<Pool>(col));
+    return loadHalfWord(reinterpret_cast<const u16 *>(layer) + element + columnAddress<Pool>(col));
   }
 }
 
@@ -171,8 +171,9 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + element;
-      const u32 k = kvBits<Pool>(modelOf<Pool>(p).kCache, at, i), v = kvBits<Pool>(modelOf<Pool>(p).vCache, at, i);
+      const long long at = pageAddress<Pool>(layer, 0, 0, 0) * PoolStrides<Pool>::elementBytes;
+      const u32 k = kvBits<Pool>(modelOf<Pool>(p).kCache + at, element, i),
+                v = kvBits<Pool>(modelOf<Pool>(p).vCache + at, element, i);
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
     }
 #pragma unroll

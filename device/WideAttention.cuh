@@ -308,7 +308,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
       return;
     if constexpr (kE4m3<A>) {
       consumerSync(); // others may still read the operand of the product before
-      codeOwnRows<A>(pass, own, at, warp, [&](bool isKey, int after, int column, Words4, HeadScale scale) {
+      codeOwnRows<A>(pass, own, at, warp, [&](bool isKey, int after, int column, Words2, HeadScale scale) {
         if (column == 0)
           scalesOfOwn(isKey)[after] = scale;
       });

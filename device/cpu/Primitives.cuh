@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Convert.h"
 #include "megalith/Types.cuh"
 
 #include "megalith/Cuda.h"
@@ -15,6 +16,10 @@ namespace megalith::device {
 #include "megalith/Primitives.def"
 
 // --- arithmetic ---------------------------------------------------------------
+
+u32 packE4m3(float low, float high) {
+  return convert::e4m3OfF32(__float_as_uint(low)) | (u32)convert::e4m3OfF32(__float_as_uint(high)) << 8;
+}
 
 u32 packBf16(float low, float high) {
   const auto round = [](float f) -> u32 {

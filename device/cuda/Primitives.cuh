@@ -1,6 +1,7 @@
 //===- Primitives.cuh - device/Primitives.def in PTX ----------------------===//
 #pragma once
 
+#include "megalith/Convert.h"
 #include "megalith/Types.cuh"
 
 namespace megalith::device {
@@ -19,6 +20,16 @@ u32 packBf16(float low, float high) {
   u32 word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
+}
+
+u32 packE4m3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  u16 codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return convert::e4m3OfF32(__float_as_uint(low)) | (u32)convert::e4m3OfF32(__float_as_uint(high)) << 8;
+#endif
 }
 
 float exp2OfScore(float x) {

@@ -122,7 +122,8 @@ template <class W, int Rows, class Kind, class R>
 __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
   using S = StageCodes<Kind>;
   constexpr int eights = Rows / 8;
-  const int warp = __shfl_sync(~0u, warpId(), 0), lane = laneId();
+  // By shuffles, so that registers keep them: else the loop reads the number of the thread again and again.
+  const int warp = __shfl_sync(~0u, warpId(), 0), lane = __shfl_sync(~0u, laneId(), laneId());
   const auto release = [&](int stage) {
     // A warp multiplies together, and what it multiplies has been loaded; so ptxas need not hear of lanes that meet.
     if constexpr (!kAsyncMma)
@@ -142,24 +143,25 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
   const int blocks = product.blocks;
   const int shared = S::slotBytes > 0 ? product.slotBlocks : 1; // blocks that share a slot
   const SharedMatrix firstB = sharedMatrix(ring.rows(0), kEightBytes);
+  using Coded = CodedBlock<Kind, 2>;
   using Taken = BlockWeights<2>;
-  const auto take = [&](int i, int first) -> Taken { // of the stage that comes, whose first block this is
+  const auto load = [&](int i, int first) -> Coded { // of the stage that comes, whose first block this is
     if (i == 0) {
       ring.awaitFull();
       __syncwarp();
     }
     const char *const codes = ring.weights(ring.stage) + warp * S::groupBytes;
     const bool later = (first & (shared - 1)) != 0;
-    CodedBlock<Kind, 2> block;
-    block.loadCodes(codes, S::block(i, shared, later));
+    Coded block;
+    block.loadCodes(codes, S::block(i, shared, later), lane);
     if constexpr (Kind::zeros)
-      block.template loadSlot<true>(codes, S::slot(i, shared, later));
-    return block.expanded(block);
+      block.template loadSlot<true>(codes, S::slot(i, shared, later), lane);
+    return block;
   };
   const auto scalesOf = [&](int stage, int i, int first) { // of a stage that has not been given back
-    CodedBlock<Kind, 2> block;
+    Coded block;
     block.template loadSlot<true>(ring.weights(stage) + warp * S::groupBytes,
-                                  S::slot(i, shared, (first & (shared - 1)) != 0));
+                                  S::slot(i, shared, (first & (shared - 1)) != 0), lane);
     return block.scales;
   };
   const auto begin = [&](const Taken &of, SharedMatrix b, bool add) {
@@ -183,7 +185,18 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
   // Whether no chain ends between two blocks of a stage. (With blocks under way from one stage to the next one ptxas
   // serializes all of them where chains are of pieces, C7520, and spills twice as much where they are not.)
   constexpr bool byStages = !W::layouts.odd && Kind::pieceBlocks % 2 == 0;
-  Taken even = take(0, 0);
+  // Codes of a stage's first block are loaded while the tensor cores are still at the one before, and those of its
+  // second one as early, where no scales of pieces are in its way: these hold up what comes first.
+  constexpr bool secondEarly = !Kind::pieces;
+  Coded coming;
+  Taken even;
+  const auto expandFirst = [&](int first) {
+    even = coming.expanded(coming);
+    if (secondEarly && (!W::layouts.odd || first + 1 < blocks))
+      coming = load(1, first);
+  };
+  coming = load(0, 0);
+  expandFirst(0);
 #pragma unroll 1
   for (int eighth = 0; eighth < kParts; ++eighth) {
     int stage = 0;
@@ -210,17 +223,24 @@ __device__ __forceinline__ void multiplyUnitOfCodes(R &ring, int next) {
       if (W::layouts.odd && block + 1 == blocks) {
         ring.advance();
         endAfter(0, block + 1);
-        if (more)
-          even = take(0, 0);
+        if (more) {
+          coming = load(0, 0);
+          expandFirst(0);
+        }
       } else {
-        const Taken odd = take(1, block);
+        if (!secondEarly)
+          coming = load(1, block);
+        const Taken odd = coming.expanded(coming);
         ring.advance();
         if constexpr (!byStages)
           endAfter(0, block + 1);
         begin(odd, bOf(stage, 1), byStages || add);
+        const int following = last ? 0 : block + 2;
+        if (more)
+          coming = load(0, following);
         asyncMmaWaitLast();
         if (more)
-          even = take(0, last ? 0 : block + 2);
+          expandFirst(following);
         endAfter(1, block + 2);
       }
       if (!last)

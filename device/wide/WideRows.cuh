@@ -77,7 +77,7 @@ __device__ __forceinline__ void codeRow(const abi::LaunchParams &p, const PassSh
       [&](int item) {
         return (item % 2 == 0 ? keys : values).tileOf(row).load(row % kTile, item / 2 * dim + columnOfHead<dim>());
       },
-      [&](int item, Words4 words, HeadScale scale) { pool.keepAt(item % 2 == 0, element, item / 2, words, scale); });
+      [&](int item, Words2 codes, HeadScale scale) { pool.keepAt(item % 2 == 0, element, item / 2, codes, scale); });
 }
 
 template <class Pool> constexpr bool isPool = true;
