@@ -109,7 +109,10 @@ std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, Eff
   // An error in a generated line can come with many others: reportHostErrors counts them.
   add({clang ? "-ferror-limit=0" : "-fmax-errors=0"});
   if (!checked) {
-    add({effort == Effort::Full ? "-O2" : effort == Effort::Less ? "-O1" : "-O0"});
+    if (effort == Effort::Less && !clang)
+      add({"-Og", "-ftree-sra"});
+    else
+      add({effort == Effort::Full ? "-O2" : effort == Effort::Less ? "-O1" : "-O0"});
     if (native)
       add({"-march=native"});
     return options;

@@ -1,6 +1,7 @@
 //===- main.cpp - broken kernels that the CPU executor must catch ---------===//
 //
-//   megalith-mutants --model DIR --whole DIR [--only NAME] [--every N] [--seeds N] [--sound N] [--jobs N]
+//   megalith-mutants --model DIR --whole DIR --codes DIR --whole-codes DIR [--only NAME] [--every N] [--seeds N]
+//   [--sound N] [--jobs N]
 //
 // Takes the shipped adaptive pipeline, breaks its kernel in each of the ways of
 // Mutants.def, and explores schedules until one fails: each mutant must be caught, by one
@@ -31,6 +32,8 @@ static cl::opt<std::string> modelDir("model", cl::Required, cl::desc("Checkpoint
 static cl::opt<std::string> wholeDir("whole", cl::Required, cl::desc("Checkpoint of the model whose passes run whole"));
 static cl::opt<std::string> codesDir("codes", cl::Required,
                                      cl::desc("Checkpoint of the model whose weights are codes in groups"));
+static cl::opt<std::string> wholeCodesDir("whole-codes", cl::Required,
+                                          cl::desc("The same of the model whose passes run whole"));
 static cl::opt<std::string> only("only", cl::desc("Only the mutants whose name contains this"));
 static cl::opt<unsigned> every("every", cl::init(1),
                                cl::desc("Only each Nth mutant; of the others, that their text stands there"));
@@ -46,8 +49,8 @@ struct Mutant {
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
   /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live
   /// session; Whole: of the kernel whose passes of more than 128 rows run whole; Codes: of a model with
-  /// codes, and K and V in e4m3.
-  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole, Codes } kind;
+  /// codes, and K and V in e4m3; WholeCodes: both.
+  enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole, Codes, WholeCodes } kind;
 };
 
 const Mutant mutants[] = {
@@ -65,6 +68,8 @@ const Mutant mutants[] = {
   {Name, What, File, Find, Replace, Reports, Mutant::Whole},
 #define CODES_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
   {Name, What, File, Find, Replace, Reports, Mutant::Codes},
+#define WHOLE_CODES_MUTANT(Name, What, File, Find, Replace, Reports)                                                   \
+  {Name, What, File, Find, Replace, Reports, Mutant::WholeCodes},
 #include "Mutants.def"
 };
 
@@ -356,9 +361,12 @@ int main(int argc, char **argv) {
       words(diags, PipelineFile::shipped, "words", "64", modelDir),
       parallel(diags, ofParallel.path.str().str(), "words", "64", modelDir),
       whole(diags, PipelineFile::shipped, "words", "160", wholeDir, true),
-      codes(diags, ofCodes.path.str().str(), "words", "64", codesDir, false, "8");
-  for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole, &codes})
-    if (!bench->prepare() || !bench->runUnbroken()) {
+      codes(diags, ofCodes.path.str().str(), "words", "64", codesDir, false, "8"),
+      wholeCodes(diags, ofCodes.path.str().str(), "words", "160", wholeCodesDir, true);
+  // Of some of them what a kernel of its own would cost pays only where all mutants run.
+  const auto runs = [](Mutant::Kind kind) { return kind != Mutant::WholeCodes || every == 1; };
+  for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole, &codes, &wholeCodes})
+    if (!bench->prepare() || ((bench != &wholeCodes || runs(Mutant::WholeCodes)) && !bench->runUnbroken())) {
       llvm::errs() << diags.render();
       return 1;
     }
@@ -373,18 +381,21 @@ int main(int argc, char **argv) {
     work.push_back({"(unbroken, words, a tick)", [&] { return words.examine(nullptr, Mutant::Resumed); }});
     work.push_back({"(unbroken, whole)", [&] { return whole.examine(nullptr, Mutant::Whole); }});
     work.push_back({"(unbroken, codes)", [&] { return codes.examine(nullptr, Mutant::Codes); }});
+    if (runs(Mutant::WholeCodes))
+      work.push_back({"(unbroken, codes, whole)", [&] { return wholeCodes.examine(nullptr, Mutant::WholeCodes); }});
     work.push_back({"(unbroken, a live session)", [&] { return narrow.examine(nullptr, Mutant::Live); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
-      work.push_back({mutant.name, [&, isRun = (&mutant - mutants) % every == 0] {
-                        Bench &bench = mutant.kind == Mutant::Whole      ? whole
-                                       : mutant.kind == Mutant::Codes    ? codes
-                                       : mutant.kind == Mutant::Parallel ? parallel
-                                       : mutant.kind == Mutant::Words    ? words
-                                       : mutant.kind == Mutant::Resumed  ? words
-                                       : isWide(mutant)                  ? wide
-                                                                         : narrow;
+      work.push_back({mutant.name, [&, isRun = (&mutant - mutants) % every == 0 && runs(mutant.kind)] {
+                        Bench &bench = mutant.kind == Mutant::Whole        ? whole
+                                       : mutant.kind == Mutant::Codes      ? codes
+                                       : mutant.kind == Mutant::WholeCodes ? wholeCodes
+                                       : mutant.kind == Mutant::Parallel   ? parallel
+                                       : mutant.kind == Mutant::Words      ? words
+                                       : mutant.kind == Mutant::Resumed    ? words
+                                       : isWide(mutant)                    ? wide
+                                                                           : narrow;
                         return isRun ? bench.examine(&mutant, mutant.kind) : bench.find(mutant);
                       }});
 
