@@ -43,6 +43,7 @@ ALLOWED = {
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
     "Json": ["Text"],
+    "Automata": ["Json", "Text"],
     "Checkpoint": ["Json", "Text", "Os", SCHEME, CONVERT],
     "Requests": ["Json", "Contract", "Text", "Os", REQUEST, END],
     "Syntax": ["Contract", "Support", "Text"],
