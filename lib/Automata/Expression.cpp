@@ -256,10 +256,11 @@ Id Reader::read() {
   }
   if (groups.size() > 1)
     refuse(groups.back().byte, "the group that opens here is not closed; add `)`, or write `\\(` for the character");
-  bound();
   Group &whole = groups.back();
   whole.alternatives.push_back(out.sequence(whole.parts));
-  return out.choice(whole.alternatives);
+  const Id made = out.choice(whole.alternatives);
+  bound();
+  return made;
 }
 
 void Reader::bound() {
@@ -316,13 +317,13 @@ void Reader::openGroup() {
   };
   if (take("?")) {
     if (looksAt("="))
-      refused("(?=", "lookahead");
+      refused("(?=", "look-ahead");
     if (looksAt("!"))
-      refused("(?!", "negative lookahead");
+      refused("(?!", "negative look-ahead");
     if (looksAt("<="))
-      refused("(?<=", "lookbehind");
+      refused("(?<=", "look-behind");
     if (looksAt("<!"))
-      refused("(?<!", "negative lookbehind");
+      refused("(?<!", "negative look-behind");
     if (looksAt(">"))
       refuse(begin, "the atomic group `(?>` is not supported, it matches less than it says; write `(?:`");
     if (looksAt("("))
