@@ -119,6 +119,7 @@ private:
     uint32_t stage;   ///< how many of its pieces are made
     uint32_t current; ///< state of what is made so far
     uint32_t loop;    ///< state of a repeat without an end
+    uint32_t first;   ///< state of the part of a list
   };
   void boundNodes() const;
   uint32_t add(Choices::State state) {
@@ -152,7 +153,7 @@ void ChoicesBuilder::boundNodes() const {
     if (node.kind == Expression::Kind::Repeat) {
       const uint64_t times = node.most == Expression::NoEnd ? std::max(node.least, 1u) : node.most;
       size = times > limits.nodes ? limits.nodes + 1 : 1 + times * capped(sizes[node.first] + 1);
-    } else if (node.kind == Expression::Kind::Sequence || node.kind == Expression::Kind::Choice) {
+    } else if (node.kind != Expression::Kind::Empty && node.kind != Expression::Kind::Set) {
       for (const Expression::Id child : expression.childrenOf(node))
         size = capped(size + sizes[child]);
     }
@@ -189,7 +190,7 @@ bool ChoicesBuilder::advance() {
   if (stage > 0 && node.kind != Expression::Kind::Choice)
     frame.current = result;
   const auto enter = [&](Expression::Id part, uint32_t behind) {
-    frames.push_back({part, behind, 0, behind, 0}); // frame is gone
+    frames.push_back({part, behind, 0, behind, 0, 0}); // frame is gone
     return true;
   };
   switch (node.kind) {
@@ -213,6 +214,20 @@ bool ChoicesBuilder::advance() {
     entries.resize(entries.size() - node.count);
     result = add({Choices::Split, static_cast<uint32_t>(out.targets.size() - node.count), node.count});
     return false;
+  case Expression::Kind::List: {
+    const std::span<const Expression::Id> children = expression.childrenOf(node);
+    if (stage == 0) {
+      frame.loop = split({0, frame.behind});
+      return enter(children[0], frame.loop);
+    }
+    if (stage == 1) {
+      frame.first = frame.current;
+      return enter(children[1], frame.first);
+    }
+    out.targets[out.states[frame.loop].first] = frame.current;
+    result = frame.first;
+    return false;
+  }
   case Expression::Kind::Repeat: {
     if (node.most == Expression::NoEnd) {
       // x{m,}: m - 1 times x, then x that may come again.
@@ -248,7 +263,7 @@ Choices ChoicesBuilder::build() {
   result = add({Choices::Accept, 0, 0});
   if (expression.nodes().empty())
     return std::move(out);
-  frames.push_back({expression.root, result, 0, result, 0});
+  frames.push_back({expression.root, result, 0, result, 0, 0});
   while (!frames.empty())
     if (!advance())
       frames.pop_back();

@@ -2,6 +2,7 @@
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 using namespace megalith;
 using namespace megalith::automata;
@@ -91,6 +92,12 @@ Id Expression::choice(std::span<const Id> parts) {
 
 Id Expression::repeat(Id part, uint32_t least, uint32_t most) { return add({Kind::Repeat, part, 1, least, most}); }
 
+Id Expression::list(Id part, Id separator) {
+  const uint32_t first = static_cast<uint32_t>(children.size());
+  children.insert(children.end(), {part, separator});
+  return add({Kind::List, first, 2});
+}
+
 /// The code point at the front of `text`, which is taken off; nullopt: no UTF-8.
 static std::optional<uint32_t> takeCode(std::string_view &text) {
   const size_t size = text::characterBytes(text);
@@ -122,6 +129,11 @@ namespace {
 const std::vector<CodeRange> Digits = {{'0', '9'}};
 const std::vector<CodeRange> WordCharacters = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const std::vector<CodeRange> Blanks = {{'\t', '\r'}, {' ', ' '}};
+/// What is `\s` in ECMAScript.
+const std::vector<CodeRange> WideBlanks = {{'\t', '\r'},     {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
+                                           {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                           {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+const std::vector<CodeRange> LineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 bool isDigit(char c) { return c >= '0' && c <= '9'; }
 bool isLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -130,8 +142,8 @@ std::string hex(uint32_t code) { return fmt::format("U+{:04X}", code); }
 
 class Reader {
 public:
-  Reader(Expression &into, std::string_view pattern, const Limits &limits)
-      : out(into), pattern(pattern), limits(limits) {}
+  Reader(Expression &into, std::string_view pattern, const Limits &limits, Dialect dialect)
+      : out(into), pattern(pattern), limits(limits), isSchema(dialect == Dialect::Schema) {}
 
   Id read();
 
@@ -140,6 +152,7 @@ private:
   struct Group {
     size_t byte;
     std::vector<Id> alternatives, parts;
+    bool atBegin = false;          ///< `^` stands at the front
     bool afterRepeat = false;      ///< the last part is a repeat
     bool canRepeat = false;        ///< there is a last part
     size_t endAnchor = NoAnchor;   ///< where `$` stands, behind which nothing may
@@ -162,6 +175,7 @@ private:
   std::string quoted(size_t from) const { return "`" + text::printable(pattern.substr(from, at - from), 40) + "`"; }
 
   uint32_t character();
+  void endAlternative(Group &group);
   void put(Id part);
   void openGroup();
   void refuseFlags(size_t begin) const;
@@ -172,7 +186,8 @@ private:
   uint32_t number(std::string_view digits, size_t byte) const;
   uint32_t codeEscape(size_t begin);
   uint32_t hexDigits(size_t begin, size_t least, size_t most);
-  std::optional<std::vector<CodeRange>> shorthand();
+  std::optional<std::vector<CodeRange>> shorthand(bool negated);
+  void refuseInSchema(size_t begin, std::string_view advice) const;
   uint32_t escapedCharacter(size_t begin);
   void escape();
   void characterClass();
@@ -181,6 +196,7 @@ private:
   Expression &out;
   std::string_view pattern;
   const Limits &limits;
+  const bool isSchema;
   size_t at = 0;
   std::vector<Group> groups;
 };
@@ -203,11 +219,7 @@ Id Reader::read() {
       continue;
     case '|': {
       ++at;
-      Group &group = groups.back();
-      group.alternatives.push_back(out.sequence(group.parts));
-      group.parts.clear();
-      group.afterRepeat = group.canRepeat = false;
-      group.endAnchor = NoAnchor;
+      endAlternative(groups.back());
       continue;
     }
     case '[':
@@ -218,7 +230,7 @@ Id Reader::read() {
       continue;
     case '.':
       ++at;
-      put(out.set(complement({{'\n', '\n'}})));
+      put(out.set(complement(isSchema ? LineEnds : std::vector<CodeRange>{{'\n', '\n'}})));
       continue;
     case '^':
       ++at;
@@ -256,11 +268,25 @@ Id Reader::read() {
   }
   if (groups.size() > 1)
     refuse(groups.back().byte, "the group that opens here is not closed; add `)`, or write `\\(` for the character");
-  Group &whole = groups.back();
-  whole.alternatives.push_back(out.sequence(whole.parts));
-  const Id made = out.choice(whole.alternatives);
+  endAlternative(groups.back());
+  const Id made = out.choice(groups.back().alternatives);
   bound();
   return made;
+}
+
+void Reader::endAlternative(Group &group) {
+  std::vector<Id> parts = std::move(group.parts);
+  if (isSchema && groups.size() == 1) {
+    const Id anything = out.repeat(out.set({{0, LastCodePoint}}), 0, Expression::NoEnd);
+    if (!group.atBegin)
+      parts.insert(parts.begin(), anything);
+    if (group.endAnchor == NoAnchor)
+      parts.push_back(anything);
+  }
+  group.alternatives.push_back(out.sequence(parts));
+  group.parts.clear();
+  group.atBegin = group.afterRepeat = group.canRepeat = false;
+  group.endAnchor = NoAnchor;
 }
 
 void Reader::bound() {
@@ -304,6 +330,7 @@ void Reader::anchor(size_t begin, std::string_view text, bool isEnd) {
     group.endAnchor = begin;
     group.anchorText = text;
   }
+  group.atBegin |= !isEnd;
   group.canRepeat = group.afterRepeat = false;
 }
 
@@ -397,9 +424,9 @@ void Reader::closeGroup() {
   if (groups.size() == 1)
     refuse(at, "a `)` that closes no group; add `(`, or write `\\)` for the character");
   ++at;
-  Group group = std::move(groups.back());
+  endAlternative(groups.back());
+  const Group group = std::move(groups.back());
   groups.pop_back();
-  group.alternatives.push_back(out.sequence(group.parts));
   put(out.choice(group.alternatives));
 }
 
@@ -432,6 +459,11 @@ bool Reader::takeCounts(uint32_t &least, uint32_t &most) {
   const std::string_view second = comma ? digits() : first;
   if (end >= pattern.size() || pattern[end] != '}' || (!comma && first.empty()))
     return false;
+  if (first.empty()) {
+    const size_t begin = std::exchange(at, end + 1);
+    refuseInSchema(begin, "write `{0,n}`");
+    at = begin;
+  }
   least = first.empty() ? 0 : number(first, at + 1);
   most = second.empty() ? Expression::NoEnd : number(second, comma ? secondByte : at + 1);
   if (least > most)
@@ -502,8 +534,15 @@ uint32_t Reader::codeEscape(size_t begin) {
   return code;
 }
 
-/// `\d` and its like, behind the backslash.
-std::optional<std::vector<CodeRange>> Reader::shorthand() {
+/// ECMAScript reads it in another way.
+void Reader::refuseInSchema(size_t begin, std::string_view advice) const {
+  if (isSchema)
+    refuse(begin, fmt::format("{} means something else in ECMAScript, whose patterns schemas have; {}", quoted(begin),
+                              advice));
+}
+
+/// `\d` and its like, behind the backslash. `negated`: in a class of what is not there.
+std::optional<std::vector<CodeRange>> Reader::shorthand(bool negated) {
   std::optional<std::vector<CodeRange>> found;
   switch (peek()) {
   case 'd':
@@ -519,10 +558,10 @@ std::optional<std::vector<CodeRange>> Reader::shorthand() {
     found = complement(WordCharacters);
     break;
   case 's':
-    found = Blanks;
+    found = isSchema && negated ? WideBlanks : Blanks;
     break;
   case 'S':
-    found = complement(Blanks);
+    found = complement(isSchema && !negated ? WideBlanks : Blanks);
     break;
   default:
     return std::nullopt;
@@ -554,9 +593,11 @@ uint32_t Reader::escapedCharacter(size_t begin) {
     if (isDigit(peek()))
       refuse(begin, "octal escapes are not supported; write `\\xHH`");
     return 0;
+  case 'U':
+    refuseInSchema(begin, "write `\\u{H...}`");
+    return codeEscape(begin);
   case 'x':
   case 'u':
-  case 'U':
     return codeEscape(begin);
   case 'b':
   case 'B':
@@ -590,13 +631,15 @@ void Reader::escape() {
   const size_t begin = at++;
   if (peek() == 'A') {
     ++at;
+    refuseInSchema(begin, "write `^`");
     return anchor(begin, "\\A", false);
   }
   if (peek() == 'Z' || peek() == 'z') {
     ++at;
+    refuseInSchema(begin, "write `$`");
     return anchor(begin, pattern.substr(begin, 2), true);
   }
-  if (auto found = shorthand())
+  if (auto found = shorthand(false))
     return put(out.set(std::move(*found)));
   const uint32_t code = escapedCharacter(begin);
   put(out.set({{code, code}}));
@@ -614,12 +657,16 @@ void Reader::characterClass() {
                    "`\\[` for the bracket");
     if (!take("\\"))
       return character();
-    if (auto found = shorthand()) {
+    if (auto found = shorthand(negated)) {
       ranges.insert(ranges.end(), found->begin(), found->end());
       return std::nullopt;
     }
     return escapedCharacter(byte);
   };
+  if (take("]")) {
+    refuseInSchema(begin, "write `\\]` for the bracket in a class");
+    --at;
+  }
   for (bool first = true; first || peek() != ']' || atEnd(); first = false) {
     if (atEnd())
       refuse(begin, "the class that opens here is not closed; add `]` (one right behind `[` or `[^` is a character), "
@@ -650,8 +697,8 @@ void Reader::characterClass() {
 
 } // namespace
 
-Id automata::readPattern(Expression &into, std::string_view pattern, const Limits &limits) {
-  return Reader(into, pattern, limits).read();
+Id automata::readPattern(Expression &into, std::string_view pattern, const Limits &limits, Dialect dialect) {
+  return Reader(into, pattern, limits, dialect).read();
 }
 
 Expression automata::readExpression(std::string_view pattern, const Limits &limits) {

@@ -38,10 +38,11 @@ public:
   /// `most` of a repeat without an end.
   static constexpr uint32_t NoEnd = UINT32_MAX;
 
-  enum class Kind : uint8_t { Empty, Set, Sequence, Choice, Repeat };
+  enum class Kind : uint8_t { Empty, Set, Sequence, Choice, Repeat, List };
   struct Node {
     Kind kind;
-    /// Empty: none. Set: its number. Repeat: the part. Sequence, Choice: `count` entries of `children` from here.
+    /// Empty: none. Set: its number. Repeat: the part. Sequence, Choice: `count` entries of `children` from here. List:
+    /// two of them, the part and the separator.
     uint32_t first = 0, count = 0;
     uint32_t least = 0, most = 0; ///< of a repeat
   };
@@ -55,6 +56,9 @@ public:
   Id sequence(std::span<const Id> parts);
   Id choice(std::span<const Id> parts);
   Id repeat(Id part, uint32_t least, uint32_t most);
+  /// One or more parts with separators between them. The automaton has the part once, where `part(?:separator part)*`
+  /// has it twice.
+  Id list(Id part, Id separator);
   Id optional(Id part) { return repeat(part, 0, 1); }
 
   const std::vector<Node> &nodes() const { return all; }
@@ -76,13 +80,24 @@ private:
   uint64_t rangeCount = 0;
 };
 
+/// What a pattern means.
+enum class Dialect {
+  /// The whole text matches, as in Python's `re.fullmatch`, with ASCII `\d \w \s`.
+  Text,
+  /// `pattern` of a JSON schema: a text matches in which ECMAScript finds the pattern, and never another one. So there
+  /// may be anything where an alternative has no `^` or `$` at its end, `.` is no end of a line, `\S` no blank of
+  /// Unicode. What the two dialects read differently is refused.
+  Schema
+};
+
 /// Reads `pattern`, which is UTF-8, as a part of `into`. Throws Refused, with its byte.
 ///
 /// Characters; `\n \t \r \f \v \0 \xHH \uHHHH \u{H...} \UHHHHHHHH` (code points) and escaped punctuation; `.` (not \n);
 /// classes with ranges, `^`, and `\d \w \s \D \W \S`; groups, whatever they capture; `|`; `* + ? {m} {m,} {m,n} {,n}`,
 /// also lazy. As in Python a `{` that begins no repeat, a `]` and a `}` are characters, and so is a `]` right behind
 /// `[` or `[^`. `^ \A` at the beginning and `$ \Z \z` at the end of an alternative outside of groups mean nothing.
-Expression::Id readPattern(Expression &into, std::string_view pattern, const Limits &limits = {});
+Expression::Id readPattern(Expression &into, std::string_view pattern, const Limits &limits = {},
+                           Dialect dialect = Dialect::Text);
 
 /// An expression of one pattern.
 Expression readExpression(std::string_view pattern, const Limits &limits = {});
