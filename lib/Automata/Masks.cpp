@@ -82,7 +82,7 @@ void TokenTree::build(const std::vector<std::string_view> &tokens) {
 
 namespace {
 
-void bound(uint64_t reached, uint64_t most, const char *name, const char *what) {
+void boundMasks(uint64_t reached, uint64_t most, const char *name, const char *what) {
   if (reached > most)
     throw Refused{fmt::format("{} more than {} (limit `{}`); write an expression with fewer states, such as one with "
                               "shorter counted repeats",
@@ -112,7 +112,7 @@ public:
     std::vector<uint64_t> hashes(states);
     while (of.size() <= std::min(most, MostRounds)) {
       steps += edges.size() + states;
-      ::bound(steps, mostSteps, "maskSteps", "the masks of tokens take steps:");
+      boundMasks(steps, mostSteps, "maskSteps", "the masks of tokens take steps:");
       const std::vector<uint16_t> &before = of.back();
       std::vector<uint16_t> now(states);
       const auto equal = [&](uint32_t a, uint32_t b) {
@@ -172,7 +172,7 @@ public:
       if (part.left == left && part.right == right && part.middle == middle)
         return slots[at];
     }
-    ::bound(parts.size(), limits.maskParts, "maskParts", "the masks of tokens have parts:");
+    boundMasks(parts.size(), limits.maskParts, "maskParts", "the masks of tokens have parts:");
     const uint32_t made = static_cast<uint32_t>(parts.size());
     slots[at] = made;
     parts.push_back({left, right, middle});
@@ -246,7 +246,7 @@ private:
   }
   void count(uint64_t more) {
     steps += more;
-    ::bound(steps, limits.maskSteps, "maskSteps", "the masks of tokens take steps:");
+    boundMasks(steps, limits.maskSteps, "maskSteps", "the masks of tokens take steps:");
   }
 
   const Automaton &automaton;
@@ -345,8 +345,8 @@ Masks Walk::masks() {
   std::vector<uint32_t> distinct = roots;
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  ::bound(distinct.size() * uint64_t{out.words} * sizeof(uint32_t), limits.maskBytes, "maskBytes",
-          "the distinct masks of tokens have bytes:");
+  boundMasks(distinct.size() * uint64_t{out.words} * sizeof(uint32_t), limits.maskBytes, "maskBytes",
+             "the distinct masks of tokens have bytes:");
   out.bits.resize(distinct.size() * size_t{out.words});
   std::vector<uint32_t> number(distinct.size(), UINT32_MAX);
   uint32_t made = 0;

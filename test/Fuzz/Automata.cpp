@@ -1,8 +1,10 @@
 //===- Automata.cpp - targets that make automata of a user's text ---------===//
 #include "Fuzz.h"
 #include "megalith/Automata/Masks.h"
+#include "megalith/Automata/Schema.h"
 #include "megalith/Text/Text.h"
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace megalith::fuzz {
@@ -108,6 +110,79 @@ void fuzzAutomaton(std::string_view input) {
     } catch (const Refused &refused) {
       checkRefused(refused, input);
     }
+}
+
+/// Edges to an accepting state from each one.
+static std::vector<uint32_t> waysToTheEnd(const Automaton &automaton) {
+  std::vector<std::vector<uint32_t>> from(automaton.states());
+  std::vector<uint32_t> ways(automaton.states(), UINT32_MAX), order;
+  for (uint32_t state = 0; state < automaton.states(); ++state) {
+    for (uint32_t c = 0; c < automaton.classes; ++c)
+      if (const uint16_t next = automaton.next[state * size_t{automaton.classes} + c]; next != Automaton::Dead)
+        from[next].push_back(state);
+    if (automaton.accepting[state]) {
+      ways[state] = 0;
+      order.push_back(state);
+    }
+  }
+  for (size_t i = 0; i < order.size(); ++i)
+    for (const uint32_t state : from[order[i]])
+      if (ways[state] == UINT32_MAX) {
+        ways[state] = ways[order[i]] + 1;
+        order.push_back(state);
+      }
+  return ways;
+}
+
+/// JSON that it accepts: some steps at random, then the shortest way.
+static void checkIsJson(const Automaton &automaton, uint32_t seed) {
+  const std::vector<uint32_t> ways = waysToTheEnd(automaton);
+  std::string text;
+  uint16_t state = automaton.start;
+  while (!automaton.accepting[state] || (text.size() < 60 && !automaton.final[state])) {
+    std::optional<int> chosen;
+    for (int i = 0; i < 256 && !chosen; ++i) {
+      const int byte = (i + (seed >> 16)) & 255;
+      const uint16_t next = automaton.step(state, static_cast<uint8_t>(byte));
+      if (next != Automaton::Dead && (text.size() < 60 || ways[next] < ways[state]))
+        chosen = byte;
+    }
+    if (!chosen)
+      finding("a state without a way to an end behind " + text::printable(text));
+    text += static_cast<char>(*chosen);
+    state = automaton.step(state, static_cast<uint8_t>(*chosen));
+    seed = seed * 1664525 + 1013904223;
+  }
+  try {
+    if (nlohmann::json::parse(text).is_discarded())
+      finding("no JSON: " + text::printable(text));
+  } catch (const nlohmann::json::out_of_range &) { // a number beyond f64 is JSON
+  } catch (const nlohmann::json::exception &error) {
+    finding(fmt::format("no JSON: {}: {}", text::printable(text), error.what()));
+  }
+}
+
+/// A schema; a digit in front of it is a depth.
+void fuzzSchema(std::string_view input) {
+  SchemaOptions options;
+  options.limits = Small;
+  options.limits.nodes = 20'000;
+  if (!input.empty() && input[0] >= '0' && input[0] <= '9') {
+    options.depth = input[0] - '0';
+    input.remove_prefix(1);
+  }
+  try {
+    const SchemaExpression schema = readSchema(input, options);
+    for (const std::string &note : schema.notes)
+      if (note.empty() || text::printable(note) != note)
+        finding("a note that is empty or not printable: " + text::printable(note));
+    const Automaton automaton = compile(schema.expression, options.limits);
+    checkAutomaton(automaton);
+    for (uint32_t i = 0; i < 4; ++i)
+      checkIsJson(automaton, static_cast<uint32_t>(input.size()) + i * 0x9e3779b9u);
+  } catch (const Refused &refused) {
+    checkRefused(refused, input);
+  }
 }
 
 } // namespace megalith::fuzz

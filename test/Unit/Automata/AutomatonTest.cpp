@@ -288,11 +288,10 @@ TEST(Automaton, BoundsAreTold) {
                              "differ early";
   EXPECT_EQ(refusal("((a{100}){100}){100}"),
             "with its repeats written out the expression has parts: more than 1000000 (limit `nodes`)" + advice);
-  EXPECT_EQ(refusal("(a|b)*a(a|b){20}"),
-            "the deterministic automaton has states: more than 200000 (limit `wideStates`)" + advice);
-  EXPECT_EQ(refusal("(.{0,1000}){50}"),
-            "making the automaton deterministic takes steps: more than 20000000 (limit `steps`)" + advice);
-  EXPECT_EQ(refusal(".{0,20000}"), "the automaton has states: more than 65535 (limit `states`)" + advice);
+  EXPECT_EQ(refusal("(a|b)*a(a|b){20}", {.wideStates = 20'000}),
+            "the deterministic automaton has states: more than 20000 (limit `wideStates`)" + advice);
+  EXPECT_EQ(refusal("(.{0,1000}){50}", {.steps = 1'000'000}),
+            "making the automaton deterministic takes steps: more than 1000000 (limit `steps`)" + advice);
   EXPECT_EQ(refusal("a{20}", {.states = 20}), "the automaton has states: more than 20 (limit `states`)" + advice);
   EXPECT_EQ(refusal("a{20}", {.states = 21}), "none");
   EXPECT_EQ(refusal("a{65534}"), "none");
@@ -309,20 +308,20 @@ TEST(Automaton, BoundsAreTold) {
 
 /// Whatever comes, it ends; some of it as an error.
 TEST(Automaton, NoPatternBlowsUp) {
-  for (const char *pattern :
-       {"(a{0,300}b?){0,300}", "(((a|b|c|d){0,50}e?){0,30}f?){0,20}", "(?:a?){300000}", "(a?){1000}a{1000}",
-        "(a{0,1000}){0,1000}", "(((a*)*)*)*b", "(.|a)*b(.|c){12}", ".*.*.*.*.*.*x.*.*.*y.*", "(){1000000}",
-        "((a{0}){1000}){1000}", "[^a]*a.{10}b.{3}", "(\\w+\\s?){40}", "(.+)+(.+)+(.+)+"})
-    refusal(pattern);
+  for (const char *pattern : {"(a{0,300}b?){0,300}", "(((a|b|c|d){0,50}e?){0,30}f?){0,20}", "(?:a?){300000}",
+                              "(a?){1000}a{1000}", "(a{0,1000}){0,1000}", "(a|b)*a(a|b){20}", "(.{0,1000}){50}",
+                              "(((a*)*)*)*b", "(.|a)*b(.|c){12}", ".*.*.*.*.*.*x.*.*.*y.*", "(){1000000}",
+                              "((a{0}){1000}){1000}", "[^a]*a.{10}b.{3}", "(\\w+\\s?){40}", "(.+)+(.+)+(.+)+"})
+    refusal(pattern, {.steps = 1'000'000});
   std::string odd = "[", choices;
-  for (uint32_t code = 0x100; code < 0x30000; code += 2)
+  for (uint32_t code = 0x100; code < 0x8000; code += 2)
     if (code < 0xd800 || code > 0xdfff)
       odd += utf8(std::u32string(1, static_cast<char32_t>(code)));
   refusal(odd + "]{3}");
-  for (int i = 0; i < 50'000; ++i)
+  for (int i = 0; i < 5000; ++i)
     choices += fmt::format("{}|", i * 7919);
   const Automaton many = compile(choices);
   EXPECT_TRUE(many.accepts("7919"));
-  EXPECT_TRUE(many.accepts(fmt::format("{}", 49'999 * 7919)));
+  EXPECT_TRUE(many.accepts(fmt::format("{}", 4999 * 7919)));
   EXPECT_FALSE(many.accepts("7918"));
 }

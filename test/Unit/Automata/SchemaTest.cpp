@@ -7,13 +7,13 @@
 
 using namespace megalith::automata;
 
-static Automaton automatonOf(std::string_view schema, std::optional<uint32_t> depth = {}) {
+static Automaton schemaAutomaton(std::string_view schema, std::optional<uint32_t> depth = {}) {
   return compile(readSchema(schema, {depth, {}}).expression);
 }
 
-static std::string problemOf(std::string_view schema, std::optional<uint32_t> depth = {}) {
+static std::string schemaProblem(std::string_view schema, std::optional<uint32_t> depth = {}) {
   try {
-    automatonOf(schema, depth);
+    schemaAutomaton(schema, depth);
   } catch (const Refused &refused) {
     return refused.message;
   }
@@ -21,10 +21,10 @@ static std::string problemOf(std::string_view schema, std::optional<uint32_t> de
 }
 
 /// What is accepted, and what is not.
-static void check(std::string_view schema, std::vector<std::string_view> yes, std::vector<std::string_view> no,
-                  std::optional<uint32_t> depth = {}) {
-  ASSERT_EQ(problemOf(schema, depth), "no problem") << schema;
-  const Automaton automaton = automatonOf(schema, depth);
+static void checkSchema(std::string_view schema, std::vector<std::string_view> yes, std::vector<std::string_view> no,
+                        std::optional<uint32_t> depth = {}) {
+  ASSERT_EQ(schemaProblem(schema, depth), "no problem") << schema;
+  const Automaton automaton = schemaAutomaton(schema, depth);
   for (const std::string_view text : yes)
     EXPECT_TRUE(automaton.accepts(text)) << schema << " refuses " << text;
   for (const std::string_view text : no)
@@ -32,65 +32,69 @@ static void check(std::string_view schema, std::vector<std::string_view> yes, st
 }
 
 TEST(Schema, Scalars) {
-  check(R"({"type": "null"})", {"null"}, {"", "nul", "0"});
-  check(R"({"type": "boolean"})", {"true", "false"}, {"null", "True"});
-  check(R"({"type": "integer"})", {"0", "-0", "-12", "1234567890123"}, {"01", "+1", "1.0", "1e3", "-", ""});
-  check(R"({"type": "number"})", {"0", "-1.5", "0.001", "1e5", "2.5E-10", "1e+0"}, {".5", "1.", "1e", "NaN", "0x1"});
-  check(R"({"type": "string"})", {R"("")", R"("é☃😀")", R"("\"\\\/\b\f\n\r\t")", "\"\x7f\""},
-        {R"(")", R"("a)", R"("a"b")", R"("\x")", "\"\n\"", R"("\u0041")", "\"\xff\""});
-  check(R"({"type": ["integer", "null"]})", {"1", "null"}, {"true", "1.5"});
+  checkSchema(R"({"type": "null"})", {"null"}, {"", "nul", "0"});
+  checkSchema(R"({"type": "boolean"})", {"true", "false"}, {"null", "True"});
+  checkSchema(R"({"type": "integer"})", {"0", "-0", "-12", "1234567890123"}, {"01", "+1", "1.0", "1e3", "-", ""});
+  checkSchema(R"({"type": "number"})", {"0", "-1.5", "0.001", "1e5", "2.5E-10", "1e+0"},
+              {".5", "1.", "1e", "NaN", "0x1"});
+  checkSchema(R"({"type": "string"})", {R"("")", R"("é☃😀")", R"("\"\\\/\b\f\n\r\t")", "\"\x7f\""},
+              {R"(")", R"("a)", R"("a"b")", R"("\x")", "\"\n\"", R"("\u0041")", "\"\xff\""});
+  checkSchema(R"({"type": ["integer", "null"]})", {"1", "null"}, {"true", "1.5"});
 }
 
 TEST(Schema, Strings) {
-  check(R"({"type": "string", "minLength": 2, "maxLength": 3})", {R"("ab")", R"("é☃😀")", R"("\n\"")"},
-        {R"("a")", R"("abcd")", R"("\n")"});
-  check(R"({"type": "string", "maxLength": 0})", {R"("")"}, {R"("a")"});
-  check(R"({"type": "string", "minLength": 2})", {R"("ab")", R"("abcdef")"}, {R"("a")"});
-  check(R"({"type": "string", "format": "date"})", {R"("2024-02-29")", R"("2000-02-29")", R"("1999-12-31")"},
-        {R"("2023-02-29")", R"("1900-02-29")", R"("2024-04-31")", R"("0000-01-01")", R"("2024-13-01")"});
-  check(R"({"type": "string", "format": "date-time"})",
-        {R"("2024-02-29T23:59:59Z")", R"("1985-04-12T23:20:50.52+01:00")"},
-        {R"("2024-02-29")", R"("2024-02-29T24:00:00Z")", R"("2024-02-29T23:59:59")", R"("2024-02-29 23:59:59Z")"});
-  check(R"({"type": "string", "format": "time"})", {R"("00:00:00Z")"}, {R"("00:00:00")", R"("00:00:60Z")"});
-  check(R"({"type": "string", "format": "ipv4"})", {R"("255.0.10.1")"},
-        {R"("256.0.0.1")", R"("01.1.1.1")", R"("1.1.1")"});
-  check(R"({"type": "string", "format": "uuid"})", {R"("123e4567-E89b-12d3-a456-426614174000")"},
-        {R"("123e4567e89b12d3a456426614174000")"});
+  checkSchema(R"({"type": "string", "minLength": 2, "maxLength": 3})", {R"("ab")", R"("é☃😀")", R"("\n\"")"},
+              {R"("a")", R"("abcd")", R"("\n")"});
+  checkSchema(R"({"type": "string", "maxLength": 0})", {R"("")"}, {R"("a")"});
+  checkSchema(R"({"type": "string", "minLength": 2})", {R"("ab")", R"("abcdef")"}, {R"("a")"});
+  checkSchema(R"({"type": "string", "format": "date"})", {R"("2024-02-29")", R"("2000-02-29")", R"("1999-12-31")"},
+              {R"("2023-02-29")", R"("1900-02-29")", R"("2024-04-31")", R"("0000-01-01")", R"("2024-13-01")"});
+  checkSchema(
+      R"({"type": "string", "format": "date-time"})",
+      {R"("2024-02-29T23:59:59Z")", R"("1985-04-12T23:20:50.52+01:00")"},
+      {R"("2024-02-29")", R"("2024-02-29T24:00:00Z")", R"("2024-02-29T23:59:59")", R"("2024-02-29 23:59:59Z")"});
+  checkSchema(R"({"type": "string", "format": "time"})", {R"("00:00:00Z")"}, {R"("00:00:00")", R"("00:00:60Z")"});
+  checkSchema(R"({"type": "string", "format": "ipv4"})", {R"("255.0.10.1")"},
+              {R"("256.0.0.1")", R"("01.1.1.1")", R"("1.1.1")"});
+  checkSchema(R"({"type": "string", "format": "uuid"})", {R"("123e4567-E89b-12d3-a456-426614174000")"},
+              {R"("123e4567e89b12d3a456426614174000")"});
 }
 
 /// ECMAScript looks for it anywhere; what it means for characters that strings have to escape.
 TEST(Schema, Patterns) {
-  check(R"({"type": "string", "pattern": "b"})", {R"("b")", R"("abc")", R"("\nb\"")"}, {R"("ac")", "b"});
-  check(R"({"type": "string", "pattern": "^b"})", {R"("b")", R"("bc")"}, {R"("ab")"});
-  check(R"({"type": "string", "pattern": "b$"})", {R"("ab")"}, {R"("ba")"});
-  check(R"({"type": "string", "pattern": "^a$|b"})", {R"("a")", R"("xbx")"}, {R"("ax")"});
-  check(R"({"type": "string", "pattern": "^.*$"})", {R"("")", R"("a\"b")", R"("\\")"},
-        {R"("a"b")", R"("\n")", R"("\")"});
-  check(R"({"type": "string", "pattern": "^[^a]{2}$"})", {R"("\"\n")", R"("/\/")"}, {R"("""")", R"("b")", R"("\")"});
-  check(R"({"type": "string", "pattern": "^\\\\\"$"})", {R"("\\\"")"}, {R"("\"")", R"("\\"")"});
-  check(R"({"type": "string", "pattern": "^\\s\\S$"})", {R"(" a")", R"("\té")"}, {"\"\u00a0a\"", "\" \u00a0\""});
-  check(R"({"type": "string", "pattern": "^[^\\s][^\\S]$"})", {R"("a ")"}, {"\"\u3000 \"", "\"a\u3000\""});
-  check(R"({"type": "string", "pattern": "^.$"})", {R"("😀")"}, {"\"\u2028\"", R"("\r")"});
-  EXPECT_EQ(problemOf(R"s({"pattern": "a(?=b)"})s").substr(0, 71),
+  checkSchema(R"({"type": "string", "pattern": "b"})", {R"("b")", R"("abc")", R"("\nb\"")"}, {R"("ac")", "b"});
+  checkSchema(R"({"type": "string", "pattern": "^b"})", {R"("b")", R"("bc")"}, {R"("ab")"});
+  checkSchema(R"({"type": "string", "pattern": "b$"})", {R"("ab")"}, {R"("ba")"});
+  checkSchema(R"({"type": "string", "pattern": "^a$|b"})", {R"("a")", R"("xbx")"}, {R"("ax")"});
+  checkSchema(R"({"type": "string", "pattern": "^.*$"})", {R"("")", R"("a\"b")", R"("\\")"},
+              {R"("a"b")", R"("\n")", R"("\")"});
+  checkSchema(R"({"type": "string", "pattern": "^[^a]{2}$"})", {R"("\"\n")", R"("/\/")"},
+              {R"("""")", R"("b")", R"("\")"});
+  checkSchema(R"({"type": "string", "pattern": "^\\\\\"$"})", {R"("\\\"")"}, {R"("\"")", R"("\\"")"});
+  checkSchema(R"({"type": "string", "pattern": "^\\s\\S$"})", {R"(" a")", R"("\té")"}, {"\"\u00a0a\"", "\" \u00a0\""});
+  checkSchema(R"({"type": "string", "pattern": "^[^\\s][^\\S]$"})", {R"("a ")"}, {"\"\u3000 \"", "\"a\u3000\""});
+  checkSchema(R"({"type": "string", "pattern": "^.$"})", {R"("😀")"}, {"\"\u2028\"", R"("\r")"});
+  EXPECT_EQ(schemaProblem(R"s({"pattern": "a(?=b)"})s").substr(0, 71),
             "the schema at `#`: `pattern`: column 2 of the expression: look-ahead `(");
   for (const char *pattern : {"[]a]", "[^]a]", "a{,2}", "a{,}", R"(\\Aa)", R"(a\\Z)", R"(a\\z)", R"(\\U00000041)"})
-    EXPECT_NE(problemOf(fmt::format(R"({{"pattern": "{}"}})", pattern)).find("else in ECMAScript"), std::string::npos)
-        << pattern << problemOf(fmt::format(R"({{"pattern": "{}"}})", pattern));
+    EXPECT_NE(schemaProblem(fmt::format(R"({{"pattern": "{}"}})", pattern)).find("else in ECMAScript"),
+              std::string::npos)
+        << pattern << schemaProblem(fmt::format(R"({{"pattern": "{}"}})", pattern));
 }
 
 TEST(Schema, Constants) {
-  check(R"({"enum": [1, "a\"é\n", null, {"b": [1, 2], "a": {}}, []]})",
-        {"1", R"("a\"é\n")", "null", R"({"b": [1, 2], "a": {}})", R"({"b":[1,2],"a":{}})", "[]"},
-        {"2", R"({"a": {}, "b": [1, 2]})", "1.0", "[ ]", R"({"b":  [1,2],"a":{}})"});
-  check(R"({"const": "/"})", {R"("/")"}, {R"("\/")"});
-  check(R"({"enum": [1, "a", 2.5, 1.0], "type": "integer"})", {"1"}, {R"("a")", "2.5", "1.0"});
-  EXPECT_EQ(problemOf(R"({"enum": ["a"], "type": "integer"})"),
+  checkSchema(R"({"enum": [1, "a\"é\n", null, {"b": [1, 2], "a": {}}, []]})",
+              {"1", R"("a\"é\n")", "null", R"({"b": [1, 2], "a": {}})", R"({"b":[1,2],"a":{}})", "[]"},
+              {"2", R"({"a": {}, "b": [1, 2]})", "1.0", "[ ]", R"({"b":  [1,2],"a":{}})"});
+  checkSchema(R"({"const": "/"})", {R"("/")"}, {R"("\/")"});
+  checkSchema(R"({"enum": [1, "a", 2.5, 1.0], "type": "integer"})", {"1"}, {R"("a")", "2.5", "1.0"});
+  EXPECT_EQ(schemaProblem(R"({"enum": ["a"], "type": "integer"})"),
             "the schema at `#`: no value of `enum` has the `type`; correct one of them");
-  EXPECT_EQ(problemOf(R"({"enum": []})"), "the schema at `#`: `enum` must be a list with at least one value");
-  EXPECT_EQ(problemOf(R"({"enum": [1], "minimum": 2})").substr(0, 39), "the schema at `#`: the keyword `minimum");
-  EXPECT_EQ(problemOf(R"({"enum": ["a"], "maxLength": 2})").substr(0, 44),
+  EXPECT_EQ(schemaProblem(R"({"enum": []})"), "the schema at `#`: `enum` must be a list with at least one value");
+  EXPECT_EQ(schemaProblem(R"({"enum": [1], "minimum": 2})").substr(0, 39), "the schema at `#`: the keyword `minimum");
+  EXPECT_EQ(schemaProblem(R"({"enum": ["a"], "maxLength": 2})").substr(0, 44),
             "the schema at `#`: `maxLength` beside `enum`");
-  EXPECT_NE(problemOf(R"({"const": 18446744073709551617})").find("may not be kept exactly"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"const": 18446744073709551617})").find("may not be kept exactly"), std::string::npos);
 }
 
 TEST(Schema, Objects) {
@@ -103,7 +107,7 @@ TEST(Schema, Objects) {
       if (required.find(key) != std::string::npos)
         schema["required"].push_back(key);
     }
-    const Automaton automaton = automatonOf(schema.dump());
+    const Automaton automaton = schemaAutomaton(schema.dump());
     EXPECT_EQ(readSchema(schema.dump()).notes, std::vector<std::string>());
     for (unsigned set = 0; set < 32; ++set) {
       std::string text = "{";
@@ -122,33 +126,33 @@ TEST(Schema, Objects) {
     EXPECT_FALSE(automaton.accepts(R"({"b":1,"a":1,"c":1,"d":1,"e":1})"));
     EXPECT_FALSE(automaton.accepts(R"({"a":1,"a":1,"b":1,"c":1,"d":1,"e":1})"));
   }
-  check(R"({"type": "object", "additionalProperties": {"type": "integer"}})",
-        {"{}", R"({"a":1})", R"({"\"": 1, "b": 2})"}, {R"({"a":"b"})", R"({"a":1,})", R"({a:1})"});
-  check(R"({"type": "object", "properties": {}, "additionalProperties": false})", {"{}"}, {R"({"a":1})", "{ }"});
-  check(R"({"type": "object", "properties": {"k\"\\é": {"type": "null"}}})", {R"({"k\"\\é":null})", "{}"},
-        {R"({"k":null})"});
-  EXPECT_EQ(problemOf(R"({"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a", "b"]})"),
+  checkSchema(R"({"type": "object", "additionalProperties": {"type": "integer"}})",
+              {"{}", R"({"a":1})", R"({"\"": 1, "b": 2})"}, {R"({"a":"b"})", R"({"a":1,})", R"({a:1})"});
+  checkSchema(R"({"type": "object", "properties": {}, "additionalProperties": false})", {"{}"}, {R"({"a":1})", "{ }"});
+  checkSchema(R"({"type": "object", "properties": {"k\"\\é": {"type": "null"}}})", {R"({"k\"\\é":null})", "{}"},
+              {R"({"k":null})"});
+  EXPECT_EQ(schemaProblem(R"({"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a", "b"]})"),
             "the schema at `#`: `required` has `b`, which is not in `properties`; add it there");
   // The order of keys is that of the text, not of the alphabet.
-  check(R"({"properties": {"b": {"const": 1}, "a": {"const": 2}}, "required": ["a", "b"]})", {R"({"b": 1, "a": 2})"},
-        {R"({"a": 2, "b": 1})"});
+  checkSchema(R"({"properties": {"b": {"const": 1}, "a": {"const": 2}}, "required": ["a", "b"]})",
+              {R"({"b": 1, "a": 2})"}, {R"({"a": 2, "b": 1})"});
 }
 
 TEST(Schema, ManyOptionalMembersAreFew) {
   nlohmann::json schema = {{"type", "object"}};
   for (int i = 0; i < 200; ++i)
     schema["properties"][fmt::format("key_{:03}", i)] = {{"type", "string"}};
-  const Automaton automaton = automatonOf(schema.dump());
+  const Automaton automaton = schemaAutomaton(schema.dump());
   EXPECT_LT(automaton.states(), 200u * 40);
   EXPECT_TRUE(automaton.accepts(R"({"key_000": "a", "key_007": "b", "key_199": ""})"));
   EXPECT_FALSE(automaton.accepts(R"({"key_007": "a", "key_000": "b"})"));
 }
 
 TEST(Schema, Lists) {
-  check(R"({"type": "array", "items": {"type": "null"}})", {"[]", "[null]", "[null, null,null]"},
-        {"[null,]", "[,]", "[1]"});
+  checkSchema(R"({"type": "array", "items": {"type": "null"}})", {"[]", "[null]", "[null, null,null]"},
+              {"[null,]", "[,]", "[1]"});
   const auto counts = [](std::string_view schema, std::vector<int> wanted) {
-    const Automaton automaton = automatonOf(schema);
+    const Automaton automaton = schemaAutomaton(schema);
     std::vector<int> found;
     for (int count = 0; count < 8; ++count) {
       std::string text = "[";
@@ -175,76 +179,78 @@ TEST(Schema, Lists) {
          {3, 4, 5});
   counts(R"({"type": "array", "prefixItems": [{"const": 1}, {"const": 1}], "items": {"const": 1}, "maxItems": 1})",
          {0, 1});
-  check(R"({"type": "array", "prefixItems": [{"const": 1}, {"const": 2}], "items": {"const": 3}})",
-        {"[1, 2, 3, 3]", "[1,2]"}, {"[2]", "[1, 3]", "[1, 2, 2]"});
-  EXPECT_EQ(problemOf(R"({"type": "array", "items": true, "minItems": 2, "maxItems": 1})"),
+  checkSchema(R"({"type": "array", "prefixItems": [{"const": 1}, {"const": 2}], "items": {"const": 3}})",
+              {"[1, 2, 3, 3]", "[1,2]"}, {"[2]", "[1, 3]", "[1, 2, 2]"});
+  EXPECT_EQ(schemaProblem(R"({"type": "array", "items": true, "minItems": 2, "maxItems": 1})"),
             "the schema at `#`: `minItems` 2 is more than `maxItems` 1; exchange them");
-  EXPECT_NE(problemOf(R"({"type": "array", "items": [{"const": 1}]})").find("write `prefixItems`"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "array", "prefixItems": [{"const": 1}], "minItems": 2})").find("write `items`"),
+  EXPECT_NE(schemaProblem(R"({"type": "array", "items": [{"const": 1}]})").find("write `prefixItems`"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "array", "prefixItems": [{"const": 1}], "minItems": 2})").find("write `items`"),
             std::string::npos);
 }
 
 TEST(Schema, Alternatives) {
-  check(R"({"anyOf": [{"type": "null"}, {"type": "integer"}]})", {"null", "1"}, {"true"});
-  check(R"({"allOf": [{"type": "null"}]})", {"null"}, {"1"});
-  check(R"({"oneOf": [{"type": "null"}, {"type": "integer"}, {"const": "a"}]})", {"null", "1", R"("a")"}, {R"("b")"});
-  check(R"({"oneOf": [{"enum": [1, 2]}, {"enum": [3, "1"]}]})", {"1", "2", "3", R"("1")"}, {"4"});
-  check(R"({"oneOf": [
+  checkSchema(R"({"anyOf": [{"type": "null"}, {"type": "integer"}]})", {"null", "1"}, {"true"});
+  checkSchema(R"({"allOf": [{"type": "null"}]})", {"null"}, {"1"});
+  checkSchema(R"({"oneOf": [{"type": "null"}, {"type": "integer"}, {"const": "a"}]})", {"null", "1", R"("a")"},
+              {R"("b")"});
+  checkSchema(R"({"oneOf": [{"enum": [1, 2]}, {"enum": [3, "1"]}]})", {"1", "2", "3", R"("1")"}, {"4"});
+  checkSchema(R"({"oneOf": [
           {"type": "object", "properties": {"kind": {"const": "a"}, "x": {"type": "null"}}, "required": ["kind"]},
           {"type": "object", "properties": {"kind": {"enum": ["b", "c"]}}, "required": ["kind"]},
           {"$ref": "#/$defs/list"}], "$defs": {"list": {"type": "array", "items": {"const": 1}}}})",
-        {R"({"kind":"a","x":null})", R"({"kind":"c"})", "[1]"}, {R"({"kind":"b","x":null})", "{}"});
+              {R"({"kind":"a","x":null})", R"({"kind":"c"})", "[1]"}, {R"({"kind":"b","x":null})", "{}"});
   for (const char *list : {R"({"type": "number"}, {"type": "integer"})", R"({"type": "string"}, {"const": "a"})",
                            R"({"enum": [1]}, {"enum": [2, 1.0]})", R"({"type": "null"}, {})",
                            R"({"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]},
                               {"type": "object", "properties": {"k": {"const": 2}}})",
                            R"({"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}})"})
-    EXPECT_NE(problemOf(fmt::format(R"({{"oneOf": [{}]}})", list)).find("may both be satisfied"), std::string::npos)
+    EXPECT_NE(schemaProblem(fmt::format(R"({{"oneOf": [{}]}})", list)).find("may both be satisfied"), std::string::npos)
         << list;
-  EXPECT_NE(problemOf(R"({"allOf": [{"type": "null"}, {}]})").find("`allOf` with 2 entries"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"anyOf": [{"type": "null"}], "type": "null"})").find("`type` beside `anyOf`"),
+  EXPECT_NE(schemaProblem(R"({"allOf": [{"type": "null"}, {}]})").find("`allOf` with 2 entries"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"anyOf": [{"type": "null"}], "type": "null"})").find("`type` beside `anyOf`"),
             std::string::npos);
 }
 
 TEST(Schema, References) {
-  check(R"({"$ref": "#/$defs/a~1~0b", "$defs": {"a/~b": {"type": "null"}}})", {"null"}, {"1"});
-  check(R"({"properties": {"x": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "null"}}})",
-        {R"({"x":null})"}, {R"({"x":1})"});
+  checkSchema(R"({"$ref": "#/$defs/a~1~0b", "$defs": {"a/~b": {"type": "null"}}})", {"null"}, {"1"});
+  checkSchema(R"({"properties": {"x": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "null"}}})",
+              {R"({"x":null})"}, {R"({"x":1})"});
   const char *tree = R"({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}})";
-  EXPECT_EQ(problemOf(tree),
+  EXPECT_EQ(schemaProblem(tree),
             "the schema at `#/$defs/t/items`: the `$ref` `#/$defs/t` stands in itself; give a depth to "
             "which it is written out");
-  check(tree, {"[]"}, {"[[]]"}, 0);
-  check(tree, {"[]", "[[],[[], []]]"}, {"[[[[]]]]"}, 2);
+  checkSchema(tree, {"[]"}, {"[[]]"}, 0);
+  checkSchema(tree, {"[]", "[[],[[], []]]"}, {"[[[[]]]]"}, 2);
   const char *self = R"({"type": "array", "items": {"$ref": "#"}})";
-  check(self, {"[]"}, {"[[]]"}, 0);
-  check(self, {"[[[]]]"}, {"[[[[]]]]"}, 2);
-  EXPECT_EQ(problemOf(self).substr(0, 40), "the schema at `#/items`: the `$ref` `#` ");
-  EXPECT_NE(problemOf(R"({"$ref": "#/$defs/a"})").find("leads nowhere"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"$ref": "#/properties/a"})").find("is not supported; refer to `#`"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"$ref": "other.json"})").find("is not supported; refer to `#`"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"$ref": "#/$defs/a/items", "$defs": {"a": {}}})").find("entry of `$defs` itself"),
+  checkSchema(self, {"[]"}, {"[[]]"}, 0);
+  checkSchema(self, {"[[[]]]"}, {"[[[[]]]]"}, 2);
+  EXPECT_EQ(schemaProblem(self).substr(0, 40), "the schema at `#/items`: the `$ref` `#` ");
+  EXPECT_NE(schemaProblem(R"({"$ref": "#/$defs/a"})").find("leads nowhere"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"$ref": "#/properties/a"})").find("is not supported; refer to `#`"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"$ref": "other.json"})").find("is not supported; refer to `#`"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"$ref": "#/$defs/a/items", "$defs": {"a": {}}})").find("entry of `$defs` itself"),
             std::string::npos);
-  EXPECT_NE(problemOf(R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {}}})").find("`type` beside `$ref`"),
+  EXPECT_NE(schemaProblem(R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {}}})").find("`type` beside `$ref`"),
             std::string::npos);
   // Only through itself: there is no text at all.
-  EXPECT_EQ(problemOf(R"({"$ref": "#"})", 3).substr(0, 15), "no text matches");
+  EXPECT_EQ(schemaProblem(R"({"$ref": "#"})", 3).substr(0, 15), "no text matches");
   std::string chain = R"({"$ref": "#/$defs/d0", "$defs": {"d5000": {"type": "null"})";
   for (int i = 0; i < 5000; ++i)
     chain += fmt::format(R"(, "d{}": {{"$ref": "#/$defs/d{}"}})", i, i + 1);
-  EXPECT_NE(problemOf(chain + "}}").find("more than 100 deep"), std::string::npos);
+  EXPECT_NE(schemaProblem(chain + "}}").find("more than 100 deep"), std::string::npos);
 }
 
 TEST(Schema, ValuesOfAnyKind) {
   for (const char *schema : {"{}", "true", R"({"title": "x"})"}) {
-    EXPECT_NE(problemOf(schema).find("or give a depth"), std::string::npos) << schema;
-    check(schema, {"1", "null", "\"a\""}, {"[]", "{}"}, 0);
-    check(schema, {R"([1, {"a": []}])", R"({"a":[[]], "b":{}})"}, {"[[[[]]]]"}, 3);
-    EXPECT_EQ(automatonOf(schema, 2), compile(jsonOfDepth(2)));
+    EXPECT_NE(schemaProblem(schema).find("or give a depth"), std::string::npos) << schema;
+    checkSchema(schema, {"1", "null", "\"a\""}, {"[]", "{}"}, 0);
+    checkSchema(schema, {R"([1, {"a": []}])", R"({"a":[[]], "b":{}})"}, {"[[[[]]]]"}, 3);
+    EXPECT_EQ(schemaAutomaton(schema, 2), compile(jsonOfDepth(2)));
   }
-  check(R"({"type": "object"})", {"{}", R"({"a": 1})"}, {R"({"a": []})", "[]"}, 1);
-  check(R"({"type": "array"})", {"[]", "[1]"}, {"[[]]", "{}"}, 1);
-  EXPECT_EQ(problemOf("false").substr(0, 15), "no text matches");
+  checkSchema(R"({"type": "object"})", {"{}", R"({"a": 1})"}, {R"({"a": []})", "[]"}, 1);
+  checkSchema(R"({"type": "array"})", {"[]", "[1]"}, {"[[]]", "{}"}, 1);
+  EXPECT_EQ(schemaProblem("false").substr(0, 15), "no text matches");
   std::vector<uint32_t> states;
   for (uint32_t depth = 0; depth < 10; ++depth)
     states.push_back(compile(jsonOfDepth(depth)).states());
@@ -280,28 +286,33 @@ TEST(Schema, OtherKeywordsAreRefused) {
                               "nullable",
                               "Type"}) {
     const std::string problem =
-        problemOf(fmt::format(R"({{"properties": {{"a~/b": {{"type": "integer", "{}": 1}}}}}})", keyword));
+        schemaProblem(fmt::format(R"({{"properties": {{"a~/b": {{"type": "integer", "{}": 1}}}}}})", keyword));
     EXPECT_TRUE(problem.starts_with(
         fmt::format("the schema at `#/properties/a~0~1b`: the keyword `{}` is not supported", keyword)))
         << problem;
   }
-  check(R"({"type": "null", "title": "t", "description": "d", "default": 1, "examples": [], "$schema": "s", "$id": "i",
+  checkSchema(
+      R"({"type": "null", "title": "t", "description": "d", "default": 1, "examples": [], "$schema": "s", "$id": "i",
             "$comment": "c", "deprecated": true, "readOnly": true, "writeOnly": false, "$defs": {"x": 7}})",
-        {"null"}, {});
-  EXPECT_NE(problemOf(R"({"properties": {"a": {"$id": "x"}}})").find("`$id` inside"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "strin"})").find("the type `\"strin\"` is unknown"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": []})").find("is unknown"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "string", "format": "email"})").find("the format `\"email\"`"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "string", "format": "date", "maxLength": 3})").find("only one"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "string", "minLength": 3, "maxLength": 2})").find("exchange them"),
+      {"null"}, {});
+  EXPECT_NE(schemaProblem(R"({"properties": {"a": {"$id": "x"}}})").find("`$id` inside"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "strin"})").find("the type `\"strin\"` is unknown"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": []})").find("is unknown"), std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "string", "format": "email"})").find("the format `\"email\"`"),
             std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "string", "minLength": -1})").find("must be an integer from 0"), std::string::npos);
-  EXPECT_NE(problemOf(R"({"type": "string", "minLength": 2.0})").find("must be an integer from 0"), std::string::npos);
-  EXPECT_EQ(problemOf("[1"),
+  EXPECT_NE(schemaProblem(R"({"type": "string", "format": "date", "maxLength": 3})").find("only one"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": 3, "maxLength": 2})").find("exchange them"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": -1})").find("must be an integer from 0"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": 2.0})").find("must be an integer from 0"),
+            std::string::npos);
+  EXPECT_EQ(schemaProblem("[1"),
             "the schema is no JSON: line 1, column 3: syntax error while parsing array - unexpected end of "
             "input; expected ']'");
-  EXPECT_NE(problemOf(R"({"type": "null", "type": "string"})").find("occurs twice"), std::string::npos);
-  EXPECT_EQ(problemOf("[]"), "the schema at `#`: a schema must be an object, `true` or `false`");
+  EXPECT_NE(schemaProblem(R"({"type": "null", "type": "string"})").find("occurs twice"), std::string::npos);
+  EXPECT_EQ(schemaProblem("[]"), "the schema at `#`: a schema must be an object, `true` or `false`");
 }
 
 TEST(Schema, WhatIsNarrowerIsTold) {
@@ -327,9 +338,9 @@ TEST(Schema, WhatIsNarrowerIsTold) {
 TEST(Schema, DrawnTextsAreJson) {
   std::mt19937 random(2);
   for (const Automaton &automaton :
-       {compile(jsonOfDepth(3)), automatonOf(R"({"type": "string", "pattern": "[\\s\\S]\""})"),
-        automatonOf(R"({"properties": {"a": {"type": "string"}, "b": {}, "c": {"type": "array"}}})", 2)})
-    for (int i = 0; i < 100; ++i) {
+       {compile(jsonOfDepth(3)), schemaAutomaton(R"({"type": "string", "pattern": "[\\s\\S]\""})"),
+        schemaAutomaton(R"({"properties": {"a": {"type": "string"}, "b": {}, "c": {"type": "array"}}})", 2)})
+    for (int i = 0; i < 40; ++i) {
       std::string text;
       uint16_t state = automaton.start;
       while (!automaton.accepting[state] || (!automaton.final[state] && random() % 4 != 0)) {
