@@ -616,6 +616,8 @@ Id SchemaReader::typed(const Json &value, const Place &place) {
     note(place, fmt::format("there is no `type`; values have the types that its keywords are about: {}",
                             fmt::join(types, ", ")));
   }
+  if (value.contains("format") && std::find(types.begin(), types.end(), "string") == types.end())
+    refuse(place, "`format` of what is no string is not supported; leave it out and check the value");
   std::vector<Id> parts;
   for (const std::string &type : types)
     parts.push_back(type == "null"      ? json.null
@@ -706,6 +708,10 @@ Id SchemaReader::array(const Json &value, const Place &place) {
     refuse(place, "`items` as a list is not supported; write `prefixItems`, and `items` for what comes behind");
   std::vector<Id> front; ///< of the places that have their own schema
   if (const auto prefix = value.find("prefixItems"); prefix != value.end()) {
+    const std::string draft = whole.value("$schema", Json()).dump();
+    if (draft.find("draft-0") != draft.npos || draft.find("2019-09") != draft.npos)
+      refuse(place, "`prefixItems` is no keyword of the `$schema` that is named, so `items` would hold for these, too; "
+                    "name `https://json-schema.org/draft/2020-12/schema`");
     if (!prefix->is_array() || prefix->empty())
       refuse(place, "`prefixItems` must be a list with at least one schema");
     const Place here{&place, "prefixItems"};

@@ -233,6 +233,7 @@ TEST(Schema, References) {
             std::string::npos);
   EXPECT_NE(schemaProblem(R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {}}})").find("`type` beside `$ref`"),
             std::string::npos);
+  EXPECT_NE(schemaProblem(self, 1'000'000).find("more than 100 deep"), std::string::npos);
   // Only through itself: there is no text at all.
   EXPECT_EQ(schemaProblem(R"({"$ref": "#"})", 3).substr(0, 15), "no text matches");
   std::string chain = R"({"$ref": "#/$defs/d0", "$defs": {"d5000": {"type": "null"})";
@@ -303,6 +304,11 @@ TEST(Schema, OtherKeywordsAreRefused) {
   EXPECT_NE(schemaProblem(R"({"type": "string", "format": "date", "maxLength": 3})").find("only one"),
             std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": 3, "maxLength": 2})").find("exchange them"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"type": "integer", "format": "int32"})").find("`format` of what is no string"),
+            std::string::npos);
+  EXPECT_NE(schemaProblem(R"({"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [true]})")
+                .find("no keyword of the `$schema`"),
             std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": -1})").find("must be an integer from 0"),
             std::string::npos);
