@@ -24,7 +24,7 @@ static std::optional<std::string> readStandardInput(uint64_t most, Diagnostics &
 
 /// Makes `file` the path of what the command line names: a file, the name of a pipeline that comes with megalith, or
 /// `-`, whose text goes into `texts`. Reports `bad-option`.
-static bool findPipeline(std::string &file, std::map<std::string, std::string> &texts, Diagnostics &diags) {
+static bool findPipelineFile(std::string &file, std::map<std::string, std::string> &texts, Diagnostics &diags) {
   if (file == "-") {
     auto text = readStandardInput(os::sourceBytes, diags);
     if (!text)
@@ -134,9 +134,13 @@ void ProgramCommand::addLoop(Control &control, int64_t &ticksPerLaunch) {
       "End a launch after n ticks and launch again (default: resident never, host and graph 1)");
 }
 
+bool ProgramCommand::findPipeline(std::string &file, Diagnostics &diags) {
+  return findPipelineFile(file, compile.texts, diags);
+}
+
 bool ProgramCommand::run(Diagnostics &diags) {
   for (std::string &file : operands)
-    if (!findPipeline(file, compile.texts, diags))
+    if (!findPipeline(file, diags))
       return false;
   if (!operands.empty())
     compile.file = operands.front();

@@ -30,6 +30,9 @@ protected:
   /// `--control` and `--ticks-per-launch`.
   void addLoop(Control &control, int64_t &ticksPerLaunch);
 
+  /// Makes `file` the path of a pipeline that the command line names. Reports `bad-option`.
+  bool findPipeline(std::string &file, Diagnostics &diags);
+
   /// Does the work. `compile` is filled.
   virtual bool runProgram(Diagnostics &diags) = 0;
   /// Whether `--arch` is absent, or the CPU executor runs; reports `bad-option`.

@@ -174,6 +174,8 @@ std::string formatJson(const RunReport &report) {
   summary["model_files"] = report.program.modelFiles();
   if (const auto accepted = report.program.accepted(); !accepted.empty())
     summary["accepted"] = accepted;
+  if (!report.sameAs.empty())
+    summary["same_as"] = report.sameAs;
   if (const auto converted = report.program.converted(); !converted.empty())
     summary["converted"] = converted;
   if (const auto formats = report.program.formats(); !formats.empty())
@@ -344,6 +346,8 @@ std::string formatText(const RunReport &report) {
   out += convertedLine(report.program.converted());
   for (const auto &[model, format] : report.program.formats())
     out += fmt::format("weights of {}: {}\n", shown(model), format);
+  if (!report.sameAs.empty())
+    out += fmt::format("the same tokens as {}\n", shown(report.sameAs));
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())
     out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);

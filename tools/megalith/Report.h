@@ -16,6 +16,7 @@ struct RunReport {
   const Results &results;
   std::string synthetic = {}; ///< `--acceptance`: drafts were synthetic
   Control control = Control::Resident;
+  std::string sameAs = {}; ///< the pipeline that gave the same tokens
 
   int64_t tokens() const;
   double tokensPerPass() const;

@@ -1,6 +1,7 @@
 //===- Run.cpp - megalith run ---------------------------------------------===//
 #include "ProgramCommand.h"
 #include "Report.h"
+#include "SameAs.h"
 #include "megalith/Os/Ending.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Tools.h"
@@ -22,6 +23,7 @@ private:
   Format format = Format::Auto;
   bool isText = false; ///< the results are for reading
   std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
+  std::string sameAs; ///< another pipeline
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   std::string acceptanceText;           ///< of synthetic drafts
   uint64_t acceptanceSeed = 0;
@@ -53,7 +55,9 @@ make_requests | megalith run FILE --model DIR --requests -
   the same of requests from a pipe
 megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
 megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
-  checks a run on the GPU against the reference executor)"}) {
+  checks a run on the GPU against the reference executor
+megalith run mine.yaml --model DIR --requests R.jsonl --same-as sampled
+  runs another pipeline, too, and tells the first token that differs: is my drafting lossless?)"}) {
   addModels();
   addKernel(kernelOptions.wholeKernel);
   addEdits(kernelOptions.sourceFiles);
@@ -91,6 +95,9 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
   add("replay", inputFile(text(replayFile, "file.jsonl")),
       "Use this trace's tokens, check each against the own logits, and compare the control traces (auto: on the "
       "reference executor)");
+  add("same-as", inputFile(text(sameAs, "FILE")),
+      "Run the same requests through this pipeline, too, with the same checkpoints, params and seed; it is an error when "
+      "a request gets another token");
   add("reference-at", text(compile.stopAfter, "pass"), "Reference executor: run the IR as it is after this pass");
   add("max-ticks", number(running.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
   add("kv-hash", flag(running.kvHash), "Put a hash of each row's K and V into the trace");
@@ -131,6 +138,7 @@ bool RunCommand::checkOptions(Diagnostics &diags) const {
       {!cpu && !running.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && kernelOptions.check, "--check", "only `--device=cpu` checks memory"},
       {!replayFile.empty() && running.repeat > 1, "--repeat", "a replay runs once"},
+      {!replayFile.empty() && !sameAs.empty(), "--same-as", "a replay has the tokens of its trace"},
       {acceptanceText.empty() && given("acceptance-seed"), "--acceptance-seed",
        "it says which drafts of `--acceptance` are right; give that, too"},
       {!acceptanceText.empty() && !draftsFile.empty(), "--acceptance", "`--inject-drafts` says what is proposed"},
@@ -280,6 +288,17 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   if (!timelineFile.empty())
     tools::keepHostRanges();
   isText = format == Format::Text || (format == Format::Auto && llvm::outs().is_displayed());
+  running.progress = showProgress;
+  running.interrupted = [] { return os::interrupted() != 0; };
+  std::optional<OtherRun> other; // first: it gives its memory back
+  if (!sameAs.empty()) {
+    std::string path = sameAs;
+    if (!findPipeline(path, diags))
+      return false;
+    other = runOther(sameAs, path, compile, kernelOptions, running, *requests, diags);
+    if (!other)
+      return false;
+  }
   const auto kernel = load(*program, diags);
   if (!kernel)
     return false;
@@ -287,8 +306,6 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   running.tickTimes = !timelineFile.empty();
   running.gauges = isText;
   running.logits = !logitsFile.empty();
-  running.progress = showProgress;
-  running.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
     auto drafts = tools::syntheticDrafts(*kernel, running, *requests, *acceptance, acceptanceSeed);
     if (!got(drafts, diags))
@@ -306,7 +323,9 @@ bool RunCommand::runProgram(Diagnostics &diags) {
     reportInterrupted(*program, *kernel, *requests, std::move(*results), diags);
     return false;
   }
-  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control}, rangesBefore, diags);
+  const bool same = other && checkSame(results->requests, *other, diags);
+  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control, same ? sameAs : ""},
+            rangesBefore, diags);
   for (const RequestResult &result : results->requests)
     if (result.error)
       diags.adopt(*result.error);
