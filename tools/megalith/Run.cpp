@@ -23,7 +23,7 @@ private:
   Format format = Format::Auto;
   bool isText = false; ///< the results are for reading
   std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
-  std::string sameAs; ///< another pipeline
+  std::string sameAs;                   ///< another pipeline
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   std::string acceptanceText;           ///< of synthetic drafts
   uint64_t acceptanceSeed = 0;
@@ -96,7 +96,8 @@ megalith run mine.yaml --model DIR --requests R.jsonl --same-as sampled
       "Use this trace's tokens, check each against the own logits, and compare the control traces (auto: on the "
       "reference executor)");
   add("same-as", inputFile(text(sameAs, "FILE")),
-      "Run the same requests through this pipeline, too, with the same checkpoints, params and seed; it is an error when "
+      "Run the same requests through this pipeline, too, with the same checkpoints, params and seed; it is an error "
+      "when "
       "a request gets another token");
   add("reference-at", text(compile.stopAfter, "pass"), "Reference executor: run the IR as it is after this pass");
   add("max-ticks", number(running.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
@@ -324,8 +325,8 @@ bool RunCommand::runProgram(Diagnostics &diags) {
     return false;
   }
   const bool same = other && checkSame(results->requests, *other, diags);
-  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control, same ? sameAs : ""},
-            rangesBefore, diags);
+  reportAll({*program, *kernel, *requests, *results, acceptanceText, running.control, same ? sameAs : ""}, rangesBefore,
+            diags);
   for (const RequestResult &result : results->requests)
     if (result.error)
       diags.adopt(*result.error);

@@ -8,7 +8,8 @@
 namespace megalith::tool {
 
 std::optional<OtherRun> runOther(const std::string &name, const std::string &path, const ProgramOptions &options,
-                                 const KernelOptions &kernel, const RunOptions &running, const std::vector<Request> &requests, Diagnostics &diags) {
+                                 const KernelOptions &kernel, const RunOptions &running,
+                                 const std::vector<Request> &requests, Diagnostics &diags) {
   const auto of = [&]() -> std::optional<OtherRun> {
     diags.note("of the pipeline of `--same-as`, `" + name + "`");
     return std::nullopt;
@@ -29,7 +30,8 @@ std::optional<OtherRun> runOther(const std::string &name, const std::string &pat
   const auto program = compileProgram(own, diags);
   if (!program)
     return of();
-  auto loaded = Kernel::load(*program, {.device = kernel.device, .cpuArch = kernel.cpuArch, .progress = kernel.progress});
+  auto loaded =
+      Kernel::load(*program, {.device = kernel.device, .cpuArch = kernel.cpuArch, .progress = kernel.progress});
   if (!got(loaded, diags))
     return of();
   diags.adopt(loaded->messages());
@@ -50,10 +52,10 @@ std::optional<OtherRun> runOther(const std::string &name, const std::string &pat
   return OtherRun{name, std::move(results->requests)};
 }
 
-/// "431", or how a request ended that has no token there.
+/// What a request has as its new token number `number`, or how it ended before.
 static std::string at(const RequestResult &result, size_t number) {
-  return number < result.tokens.size() ? fmt::format("token {}", result.tokens[number])
-                                       : fmt::format("its end, `{}`", result.finish);
+  return number < result.tokens.size() ? fmt::format("has token {}", result.tokens[number])
+                                       : fmt::format("ends (`{}`)", result.finish);
 }
 
 bool checkSame(const std::vector<RequestResult> &results, const OtherRun &other, Diagnostics &diags) {

@@ -12,14 +12,15 @@ namespace megalith::tool {
 
 /// What another pipeline gave for the same requests.
 struct OtherRun {
-  std::string name; ///< as the command line has it
+  std::string name;                    ///< as the command line has it
   std::vector<RequestResult> requests; ///< in the order in which they were given
 };
 
-/// Runs `requests` through the pipeline `path`, which messages call `name`, with the checkpoints, params and device of another one whose options
-/// these are. A param that it does not have says nothing. nullopt after an error.
+/// Runs `requests` through the pipeline `path`, which messages call `name`, with the checkpoints, params and device of
+/// another one whose options these are. A param that it does not have says nothing. nullopt after an error.
 std::optional<OtherRun> runOther(const std::string &name, const std::string &path, const ProgramOptions &options,
-                                 const KernelOptions &kernel, const RunOptions &running, const std::vector<Request> &requests, Diagnostics &diags);
+                                 const KernelOptions &kernel, const RunOptions &running,
+                                 const std::vector<Request> &requests, Diagnostics &diags);
 
 /// Compares what requests have generated, and how they ended; reports `same-as-differs` with the first one that has
 /// something else, and its first token that differs.
