@@ -85,7 +85,7 @@ struct HeadScale {
   __device__ __forceinline__ Words2 codesOf(Words4 values) const {
     return {codesOf(values.x, values.y), codesOf(values.z, values.w)};
   }
-  /// What is read later.
+  /// What is read later, of codes and of values.
   __device__ __forceinline__ Words4 valuesOf(Words2 codes) const { return valuesOfE4m3(codes, pair); }
   __device__ __forceinline__ Words4 through(Words4 values) const { return valuesOf(codesOf(values)); }
 };

@@ -1,4 +1,5 @@
 #include "megalith/Automata/Schema.h"
+#include "JsonParts.h"
 #include "megalith/Json/JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -10,130 +11,7 @@ using namespace megalith;
 using namespace megalith::automata;
 
 using Id = Expression::Id;
-/// Of nlohmann's, that which keeps the order of keys.
-using Json = nlohmann::ordered_json;
-
 namespace {
-
-// --- JSON as an expression
-
-/// Parts of JSON, made once and used wherever they are needed.
-class JsonParts {
-public:
-  explicit JsonParts(Expression &out) : out(out) {
-    const Id blank = out.optional(out.text(" "));
-    comma = sequence({out.text(","), blank});
-    colon = sequence({out.text(":"), blank});
-    anyString = string(out.repeat(character({{0, LastCodePoint}}), 0, Expression::NoEnd));
-    integer = readPattern(out, R"(-?(?:0|[1-9]\d*))");
-    number = readPattern(out, R"(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)");
-    null = out.text("null");
-    boolean = choice({out.text("true"), out.text("false")});
-  }
-  Id sequence(std::initializer_list<Id> parts) { return out.sequence(parts); }
-  Id choice(std::initializer_list<Id> parts) { return out.choice(parts); }
-  Id nothing() { return out.set({}); }
-
-  /// One character of `set`, as it stands in a string.
-  Id character(const std::vector<CodeRange> &set);
-  /// `content` between quotes.
-  Id string(Id content) { return sequence({out.text("\""), content, out.text("\"")}); }
-  /// Parts with numbers from `begin` on, which are an expression of characters, as that of strings.
-  Id inString(Id part, Id begin);
-  Id list(Id entry) { return sequence({out.text("["), out.optional(out.list(entry, comma)), out.text("]")}); }
-  Id object(Id value) {
-    const Id member = sequence({anyString, colon, value});
-    return sequence({out.text("{"), out.optional(out.list(member, comma)), out.text("}")});
-  }
-  /// A value, spelled in one way.
-  Id constant(const Json &value);
-  Id value(uint32_t depth, const Limits &limits);
-
-  Expression &out;
-  Id comma, colon, anyString, integer, number, null, boolean;
-};
-
-constexpr std::pair<char, char> Escapes[] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},  {'b', '\b'},
-                                             {'f', '\f'}, {'n', '\n'},  {'r', '\r'}, {'t', '\t'}};
-
-Id JsonParts::character(const std::vector<CodeRange> &set) {
-  static const std::vector<CodeRange> plain = complement({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
-  std::vector<CodeRange> letters;
-  for (const auto &[letter, meaning] : Escapes) {
-    const uint32_t code = static_cast<uint8_t>(meaning);
-    if (!intersection(set, {{code, code}}).empty())
-      letters.push_back({static_cast<uint8_t>(letter), static_cast<uint8_t>(letter)});
-  }
-  const Id asItIs = out.set(intersection(normalised(set), plain));
-  return letters.empty() ? asItIs : choice({asItIs, sequence({out.text("\\"), out.set(std::move(letters))})});
-}
-
-Id JsonParts::inString(Id part, Id begin) {
-  // Only sets are older than `begin`: equal ones are one part.
-  std::map<Id, Id> made;
-  const auto partOf = [&](Id old) {
-    auto [found, isNew] = made.try_emplace(old, 0);
-    if (isNew) {
-      const std::vector<CodeRange> set = out.setWith(out.nodes()[old].first);
-      found->second = character(set);
-    }
-    return found->second;
-  };
-  const Id end = static_cast<Id>(out.nodes().size());
-  for (Id old = begin; old < end; ++old) {
-    const Expression::Node node = out.nodes()[old];
-    if (node.kind == Expression::Kind::Set)
-      continue;
-    if (node.kind == Expression::Kind::Empty) {
-      made[old] = old;
-    } else if (node.kind == Expression::Kind::Repeat) {
-      made[old] = out.repeat(partOf(node.first), node.least, node.most);
-    } else {
-      std::vector<Id> children;
-      for (uint32_t i = 0; i < node.count; ++i)
-        children.push_back(partOf(out.childrenOf(node)[i]));
-      made[old] = node.kind == Expression::Kind::Choice ? out.choice(children) : out.sequence(children);
-    }
-  }
-  return partOf(part);
-}
-
-Id JsonParts::constant(const Json &value) {
-  std::vector<Id> parts;
-  if (value.is_array()) {
-    for (const Json &entry : value) {
-      parts.push_back(parts.empty() ? out.text("[") : comma);
-      parts.push_back(constant(entry));
-    }
-    parts.push_back(out.text(value.empty() ? "[]" : "]"));
-  } else if (value.is_object()) {
-    for (const auto &[key, member] : value.items()) {
-      parts.push_back(parts.empty() ? out.text("{") : comma);
-      parts.push_back(out.text(Json(key).dump()));
-      parts.push_back(colon);
-      parts.push_back(constant(member));
-    }
-    parts.push_back(out.text(value.empty() ? "{}" : "}"));
-  } else {
-    return out.text(value.dump());
-  }
-  return out.sequence(parts);
-}
-
-Id JsonParts::value(uint32_t depth, const Limits &limits) {
-  const Id scalar = choice({null, boolean, number, anyString});
-  Id made = scalar;
-  // Each level has the one below twice.
-  if (depth >= 40 || uint64_t{1} << depth > limits.nodes)
-    throw Refused{
-        fmt::format("any JSON, nested {} deep: each level doubles the states, and {} parts are allowed (limit "
-                    "`nodes`); about 9 is the end",
-                    depth, limits.nodes),
-        {}};
-  for (uint32_t level = 0; level < depth; ++level)
-    made = choice({scalar, list(made), object(made)});
-  return made;
-}
 
 // --- schemas
 
@@ -812,10 +690,4 @@ SchemaExpression automata::readSchema(std::string_view schema, const SchemaOptio
   SchemaReader reader(whole, options, result);
   result.expression.root = reader.schema(whole, {});
   return result;
-}
-
-Expression automata::jsonOfDepth(uint32_t depth, const Limits &limits) {
-  Expression out;
-  out.root = JsonParts(out).value(depth, limits);
-  return out;
 }

@@ -22,45 +22,6 @@ static std::optional<std::string> readStandardInput(uint64_t most, Diagnostics &
   return text;
 }
 
-/// Makes `file` the path of what the command line names: a file, the name of a pipeline that comes with megalith, or
-/// `-`, whose text goes into `texts`. Reports `bad-option`.
-static bool findPipelineFile(std::string &file, std::map<std::string, std::string> &texts, Diagnostics &diags) {
-  if (file == "-") {
-    auto text = readStandardInput(os::sourceBytes, diags);
-    if (!text)
-      return false;
-    file = standardInput;
-    texts[file] = std::move(*text);
-    return true;
-  }
-  const bool exists = llvm::sys::fs::exists(file) && !llvm::sys::fs::is_directory(file);
-  if (file.empty() || StringRef(file).contains('/'))
-    return true; // an error of reading it tells the rest
-  const auto shipped = tools::shippedPipelines();
-  const auto found = shipped.find(file);
-  if (found != shipped.end()) {
-    if (exists)
-      diags.report(Diag::PipelineShadowed, {}, file);
-    else
-      file = found->second;
-    return true;
-  }
-  if (llvm::sys::fs::exists(file) ||
-      (StringRef(file).contains('.') && !shipped.count(StringRef(file).split(".yaml").first.str())))
-    return true;
-  const StringRef stem = StringRef(file).ends_with(".yaml") ? StringRef(file).drop_back(5) : StringRef(file);
-  std::vector<std::string> names;
-  for (const auto &[name, path] : shipped)
-    names.push_back(name);
-  const std::string near = shipped.count(stem.str()) ? stem.str() : nearestName(stem, names);
-  badOption(diags, file, "there is no such file, and no pipeline of this name comes with megalith");
-  if (!near.empty())
-    diags.note("did you mean `" + near + "`?");
-  else if (!names.empty())
-    diags.note("it has " + llvm::join(names, ", "));
-  return false;
-}
-
 Expected<std::vector<Request>> readRequests(const Program &program, const std::string &path, Diagnostics &diags) {
   if (path != "-")
     return program.readRequests(path);
@@ -135,7 +96,40 @@ void ProgramCommand::addLoop(Control &control, int64_t &ticksPerLaunch) {
 }
 
 bool ProgramCommand::findPipeline(std::string &file, Diagnostics &diags) {
-  return findPipelineFile(file, compile.texts, diags);
+  if (file == "-") {
+    auto text = readStandardInput(os::sourceBytes, diags);
+    if (!text)
+      return false;
+    file = standardInput;
+    compile.texts[file] = std::move(*text);
+    return true;
+  }
+  const bool exists = llvm::sys::fs::exists(file) && !llvm::sys::fs::is_directory(file);
+  if (file.empty() || StringRef(file).contains('/'))
+    return true; // an error of reading it tells the rest
+  const auto shipped = tools::shippedPipelines();
+  const auto found = shipped.find(file);
+  if (found != shipped.end()) {
+    if (exists)
+      diags.report(Diag::PipelineShadowed, {}, file);
+    else
+      file = found->second;
+    return true;
+  }
+  if (llvm::sys::fs::exists(file) ||
+      (StringRef(file).contains('.') && !shipped.count(StringRef(file).split(".yaml").first.str())))
+    return true;
+  const StringRef stem = StringRef(file).ends_with(".yaml") ? StringRef(file).drop_back(5) : StringRef(file);
+  std::vector<std::string> names;
+  for (const auto &[name, path] : shipped)
+    names.push_back(name);
+  const std::string near = shipped.count(stem.str()) ? stem.str() : nearestName(stem, names);
+  badOption(diags, file, "there is no such file, and no pipeline of this name comes with megalith");
+  if (!near.empty())
+    diags.note("did you mean `" + near + "`?");
+  else if (!names.empty())
+    diags.note("it has " + llvm::join(names, ", "));
+  return false;
 }
 
 bool ProgramCommand::run(Diagnostics &diags) {

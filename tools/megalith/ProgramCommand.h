@@ -30,7 +30,8 @@ protected:
   /// `--control` and `--ticks-per-launch`.
   void addLoop(Control &control, int64_t &ticksPerLaunch);
 
-  /// Makes `file` the path of a pipeline that the command line names. Reports `bad-option`.
+  /// Makes `file` the path of what the command line names: a file, the name of a pipeline that comes with megalith, or
+  /// `-`, whose text goes into `compile.texts`. Reports `bad-option`.
   bool findPipeline(std::string &file, Diagnostics &diags);
 
   /// Does the work. `compile` is filled.

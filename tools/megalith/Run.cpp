@@ -96,9 +96,8 @@ megalith run mine.yaml --model DIR --requests R.jsonl --same-as sampled
       "Use this trace's tokens, check each against the own logits, and compare the control traces (auto: on the "
       "reference executor)");
   add("same-as", inputFile(text(sameAs, "FILE")),
-      "Run the same requests through this pipeline, too, with the same checkpoints, params and seed; it is an error "
-      "when "
-      "a request gets another token");
+      "Run the same requests through this pipeline, too, with the same checkpoints, params and seed; another token of "
+      "a request is an error");
   add("reference-at", text(compile.stopAfter, "pass"), "Reference executor: run the IR as it is after this pass");
   add("max-ticks", number(running.maxTicks, "n", 1, INT32_MAX), "Stop after n ticks");
   add("kv-hash", flag(running.kvHash), "Put a hash of each row's K and V into the trace");
@@ -140,6 +139,8 @@ bool RunCommand::checkOptions(Diagnostics &diags) const {
       {!cpu && kernelOptions.check, "--check", "only `--device=cpu` checks memory"},
       {!replayFile.empty() && running.repeat > 1, "--repeat", "a replay runs once"},
       {!replayFile.empty() && !sameAs.empty(), "--same-as", "a replay has the tokens of its trace"},
+      {sameAs == "/dev/stdin", "--same-as",
+       "the standard input cannot be read twice, as this pipeline is; give its path"},
       {acceptanceText.empty() && given("acceptance-seed"), "--acceptance-seed",
        "it says which drafts of `--acceptance` are right; give that, too"},
       {!acceptanceText.empty() && !draftsFile.empty(), "--acceptance", "`--inject-drafts` says what is proposed"},
@@ -289,13 +290,13 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   if (!timelineFile.empty())
     tools::keepHostRanges();
   isText = format == Format::Text || (format == Format::Auto && llvm::outs().is_displayed());
-  running.progress = showProgress;
-  running.interrupted = [] { return os::interrupted() != 0; };
   std::optional<OtherRun> other; // first: it gives its memory back
   if (!sameAs.empty()) {
     std::string path = sameAs;
     if (!findPipeline(path, diags))
       return false;
+    kernelOptions.cpuArch = cpuArch;
+    kernelOptions.progress = showProgress;
     other = runOther(sameAs, path, compile, kernelOptions, running, *requests, diags);
     if (!other)
       return false;
@@ -307,6 +308,8 @@ bool RunCommand::runProgram(Diagnostics &diags) {
   running.tickTimes = !timelineFile.empty();
   running.gauges = isText;
   running.logits = !logitsFile.empty();
+  running.progress = showProgress;
+  running.interrupted = [] { return os::interrupted() != 0; };
   if (acceptance) {
     auto drafts = tools::syntheticDrafts(*kernel, running, *requests, *acceptance, acceptanceSeed);
     if (!got(drafts, diags))

@@ -1,7 +1,5 @@
 #include "SameAs.h"
-#include "megalith/Os/Ending.h"
 #include "megalith/Text/Text.h"
-#include "megalith/Tools.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -39,16 +37,11 @@ std::optional<OtherRun> runOther(const std::string &name, const std::string &pat
   how.maxTicks = running.maxTicks;
   how.seed = running.seed;
   how.watchdogSeconds = running.watchdogSeconds;
-  how.progress = running.progress;
-  how.interrupted = running.interrupted;
+  how.progress = kernel.progress;
   auto results = loaded->run(requests, how);
   if (!got(results, diags))
     return of();
   diags.adopt(results->messages);
-  if (results->interrupted) {
-    diags.report(Diag::Interrupted, {}, 0, requests.size(), "");
-    return of();
-  }
   return OtherRun{name, std::move(results->requests)};
 }
 
