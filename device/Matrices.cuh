@@ -11,6 +11,7 @@
 //   firstCta, ctas the CTAs that have groups: the first, and how many
 //   descending     walk the groups from the last one
 //   codes, coding, pieceBlocks   of one whose weights are not bf16: Codes.cuh
+//   order          where a layer's order of columns stands, after its first chunk, if it has one: Order.cuh
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
 // its products in one chain of mma steps of 16 columns each, in ascending order; then the eight

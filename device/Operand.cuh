@@ -7,6 +7,7 @@
 
 #include "megalith/Codes.cuh"
 #include "megalith/Exchange.cuh"
+#include "megalith/Order.cuh"
 #include "megalith/Rows.cuh"
 
 namespace megalith::device {
@@ -109,6 +110,10 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< results of reduce(), of a single row
+  static_assert(!kOrdered<M> || Rows > kOneRow || single, "a row is put in order on its way from registers");
+  OrderOf<M> order = {};
+  /// Where the columns that are held go.
+  [[maybe_unused]] Words4 heldPlaces[single && kOrdered<M> ? share : 1] = {};
 
   /// A lane's share of the chunks that have been taken.
   typename TakenOf<M>::Block taken[ahead ? 2 : groupsTaken][blocksTaken] = {};
@@ -240,6 +245,12 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       for (int j = 0; j < share; ++j)
         if (holds(j))
           heldAside[j] = aside(columnHeld(j));
+      if constexpr (kOrdered<M>) {
+#pragma unroll
+        for (int j = 0; j < share; ++j)
+          if (holds(j))
+            heldPlaces[j] = order.places(columnHeld(j));
+      }
       const auto wanted = [&](int j) { return holds(j); };
       const auto rowOf = [](int) { return 0; };
       const auto column = [&](int j) { return columnHeld(j); };
@@ -250,9 +261,20 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         held[j] = keepBelow<M::k>(held[j], columnHeld(j));
     }
   }
-  /// Makes the operand from the single row that begin() loaded.
+  /// Makes the operand from the single row that begin() loaded. With an order a column mostly goes to another warp's
+  /// part. No warp reads its own one any more: a barrier stands behind each product.
   template <class Finish> __device__ __forceinline__ void finishHeld(Finish finish) const {
     __syncwarp(); // lanes may still read what stands there
+    if constexpr (kOrdered<M>) {
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          putInOrder(heldPlaces[j], finish(0, columnHeld(j), held[j], heldAside[j]));
+        else if (M::k < M::kPadded && (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4))
+          *reinterpret_cast<Words4 *>(placeAt(columnHeld(j))) = {0, 0, 0, 0};
+      consumerSync();
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < share; ++j) {
       const Words4 words = holds(j) ? finish(0, columnHeld(j), held[j], heldAside[j]) : Words4{0, 0, 0, 0};
@@ -260,6 +282,22 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         reinterpret_cast<Words4 *>(staged)[j * 32 + laneId()] = words;
     }
     __syncwarp();
+  }
+  /// Stores eight halves, each to a place of its own.
+  __device__ __forceinline__ void putInOrder(Words4 places, Words4 halves) const {
+    const auto put = [&](u32 two, u32 values) {
+      *reinterpret_cast<u16 *>(placeAt(two & 0xffff)) = (u16)values;
+      *reinterpret_cast<u16 *>(placeAt(two >> 16)) = (u16)(values >> 16);
+    };
+    put(places.x, halves.x);
+    put(places.y, halves.y);
+    put(places.z, halves.z);
+    put(places.w, halves.w);
+  }
+  /// Where a column of a single row stands in shared memory, in whichever warp's part.
+  __device__ __forceinline__ char *placeAt(int column) const {
+    constexpr int columns = M::blocks * 32, bytes = C::operandBytes(1) / kConsumerWarps;
+    return staged + (column / columns - warpId()) * bytes + column % columns * 2;
   }
 
   /// Reduces columns [0, Columns) of a single row: to the sum, with the sum tree `parts8`, or to the maximum.

@@ -12,6 +12,7 @@
 
 #include "megalith/Codes.cuh"
 #include "megalith/Convert.h"
+#include "megalith/Order.cuh"
 #include "megalith/Rows.cuh"
 
 namespace megalith::device {
@@ -158,6 +159,14 @@ __device__ __forceinline__ float scaleAt(const abi::RawTensor &tensor, long long
   }
 }
 
+/// The checkpoint's column that stands at a place. The host writes the order before anything is packed.
+template <class M> __device__ __forceinline__ int columnAt(const char *target, int place) {
+  if constexpr (kOrdered<M>)
+    return ColumnOrder<M::k>{reinterpret_cast<const u16 *>(target + M::order)}.column(place);
+  else
+    return place;
+}
+
 /// Packs what is here of a matrix of codes of one layer: `rowOf(packedRow)` is the CodedRow to take. All threads of the
 /// grid.
 template <class M, class RowOf> __device__ void packCodes(char *target, RowOf rowOf) {
@@ -188,7 +197,7 @@ template <class M, class RowOf> __device__ void packCodes(char *target, RowOf ro
       const CodedRow of = rowOf(packedRow(part, tile, lane >> 2));
       if (!of.codes || column >= M::k)
         continue; // padding meets operands that are 0
-      const CodePlace place = placeOfCode<Kind::bits>(of, column);
+      const CodePlace place = placeOfCode<Kind::bits>(of, columnAt<M>(target, column));
       const bool here = isHere(*of.codes, place.element);
       whole &= here;
       some |= here;

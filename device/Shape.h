@@ -147,9 +147,13 @@ MEGALITH_SHAPE long long matrixBytes(long long groups, long long blocks, long lo
 MEGALITH_SHAPE long long rowScaleBytes(long long groups, long long group) {
   return roundUp(groups * group * kTileColumns * 4, 128);
 }
+/// Of the order of `columns` columns: two tables (ColumnOrder), which stand there, too.
+MEGALITH_SHAPE long long orderBytes(long long columns) { return roundUp(2 * columns * 2, 128); }
 
 // --- products of one row tile (Operand.cuh, Product.cuh) ------------------------
 
+/// Columns of an operand of one row that stays in registers, at most: eight times eight for each lane.
+constexpr int kMostColumnsHeld = 8 * 8 * 32 * kConsumerWarps;
 /// Groups whose sums are added over the warps together, at most.
 constexpr int kGroupsAtOnce = 4;
 /// Chunks that one row's warps take out of the ring at a time, at most: so many wait in registers

@@ -42,8 +42,8 @@ Failure Engine::makeRoom(const std::vector<WeightBatches> &batches) {
   return stream->synchronize(); // other streams write there now
 }
 
-/// Of one model: the packed stream, which starts as zeros, the weights of which single rows are read, with
-/// the table of their addresses.
+/// Of one model: the packed stream, which starts as zeros and orders of columns, the weights of which single rows are
+/// read, with the table of their addresses.
 Failure Engine::makeRoom(size_t model, const std::vector<WeightTensor> &tensors) {
   auto &[packed, rows, pointers] = models[model];
   const Driver &driver = device.driver();
@@ -69,7 +69,13 @@ Failure Engine::makeRoom(size_t model, const std::vector<WeightTensor> &tensors)
   TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
   TRY(pointers.copyFrom(*stream, addresses.data(), addresses.size() * sizeof(addresses[0])));
   TRY(allocate(packed, info.models[model].streamBytes));
-  return packed.fill(*stream, 0);
+  TRY(packed.fill(*stream, 0));
+  auto orders = orderTables(info.models[model], tensors);
+  if (!orders)
+    return orders.error;
+  for (const OrderTable &order : *orders.value)
+    TRY(packed.copyFrom(*stream, order.halves.data(), order.halves.size() * sizeof(order.halves[0]), order.offset));
+  return stream->synchronize(); // what it copies from goes
 }
 
 /// One launch of `megalith_pack`.

@@ -45,6 +45,12 @@ struct Manifest {
   struct Gauge {
     std::string name, type;
   };
+  /// Where the packed stream has the order of a matrix's columns: which one stands at each place, then at which place
+  /// each stands.
+  struct Order {
+    int64_t offset, layerBytes, layers, columns;
+    std::vector<int64_t> weights; ///< whose they are, by Weight::index; all have the same one
+  };
   /// K and V of one model.
   struct Pool {
     int64_t pages, pageTokens, layers, kvHeads, headDim; ///< pages 0: the model has no K and V
@@ -64,6 +70,7 @@ struct Manifest {
     RopeParams rope;
     std::vector<double> ropeBases; ///< of further tables
     std::vector<Weight> weights;
+    std::vector<Order> orders;
   };
   std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;

@@ -60,6 +60,7 @@ static bool findCodes(const Manifest::Weight &w, const SafetensorsFile &weights,
   for (const QuantisedTensor &coded : layers) {
     add(coded, coded.codes, rawType(coded.layout));
     found.back().e4m3 = w.scheme.format == WeightFormat::E4m3;
+    found.back().order = coded.readOrder();
   }
   for (const QuantisedTensor &coded : layers)
     add(coded, coded.scales, rawType(coded.scales->dtype));
@@ -112,6 +113,10 @@ static void addRandomCodes(const Manifest::Weight &w, std::vector<WeightTensor> 
   };
   const abi::RawType type = four ? abi::kRawCodeRows : abi::kRawCodes;
   add("", four ? rows * ((columns + 7) / 8) : rows * columns, type, 2, 0);
+  if (w.scheme.ordered) // some order, the same of all
+    for (size_t t = tensors.size() - layers; t < tensors.size(); ++t)
+      for (uint64_t place = 0; place < columns; ++place)
+        tensors[t].order.push_back(static_cast<int32_t>((place + 1) * 7919 % columns)); // a prime
   add("_scale", down * across, abi::kRawBf16, mean / 4, mean);
   if (w.scheme.zeros)
     add("_zero", four ? (rows + 7) / 8 * across : rows * across, type, 2, 0);
@@ -172,6 +177,32 @@ uint64_t totalBytes(const std::vector<WeightBatches> &models) {
   for (const WeightBatches &of : models)
     total += of.totalBytes();
   return total;
+}
+
+Outcome<std::vector<OrderTable>> orderTables(const Manifest::Model &model, const std::vector<WeightTensor> &tensors) {
+  std::vector<OrderTable> tables;
+  for (const Manifest::Order &order : model.orders)
+    for (int64_t layer = 0; layer < std::max<int64_t>(1, order.layers); ++layer) {
+      const auto tensorOf = [&](int64_t weight) -> const WeightTensor & {
+        return tensors.at(static_cast<size_t>(weight + (order.layers ? layer : 0)));
+      };
+      const WeightTensor &first = tensorOf(order.weights.at(0));
+      for (const int64_t weight : order.weights)
+        if (tensorOf(weight).order != first.order)
+          return RuntimeError{"weight-order", "`" + first.name + "` and `" + tensorOf(weight).name +
+                                                  "` have different orders of columns, and the kernel multiplies them "
+                                                  "together; the reference executor has them"};
+      const auto columns = static_cast<size_t>(order.columns);
+      OrderTable table{static_cast<uint64_t>(order.offset + layer * order.layerBytes),
+                       std::vector<uint16_t>(2 * columns)};
+      for (size_t place = 0; place < columns; ++place) {
+        const size_t column = first.order.empty() ? place : static_cast<size_t>(first.order.at(place));
+        table.halves[place] = static_cast<uint16_t>(column);
+        table.halves[columns + column] = static_cast<uint16_t>(place);
+      }
+      tables.push_back(std::move(table));
+    }
+  return tables;
 }
 
 Failure checkCodes(const WeightTensor &tensor, const char *bytes, uint64_t count) {

@@ -61,6 +61,8 @@ struct WeightTensor {
   const TensorView *view = nullptr;
   Fill fill = {};
   bool e4m3 = false; ///< bytes of e4m3, none of which may be NaN
+  /// Of codes in an order: the column at each place. None: as they are.
+  std::vector<int32_t> order = {};
   /// Elements of two bytes, which formulas make.
   uint64_t inHalves(uint64_t elements) const { return (elements * elementBytes() + 1) / 2; }
   uint64_t elementBytes() const { return static_cast<uint64_t>(abi::rawBytes(type)); }
@@ -76,6 +78,14 @@ Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, con
 /// The same, made by formulas.
 std::vector<WeightTensor> randomWeights(const Manifest::Model &model);
 std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manifest);
+
+/// What the packed stream has of orders of columns, at these places, before anything is packed.
+struct OrderTable {
+  uint64_t offset;
+  std::vector<uint16_t> halves;
+};
+/// Those of a model with these tensors. `weight-order` when weights that are multiplied together differ.
+Outcome<std::vector<OrderTable>> orderTables(const Manifest::Model &model, const std::vector<WeightTensor> &tensors);
 
 /// `weight-code`: `bytes` of this tensor have an e4m3 that is NaN, which no conversion knows.
 Failure checkCodes(const WeightTensor &tensor, const char *bytes, uint64_t count);

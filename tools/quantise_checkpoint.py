@@ -34,6 +34,7 @@ FORMATS = {
     "gptq": "GPTQ version 1, 4 bits in groups, symmetric",
     "gptq-asym": "the same with zero points",
     "gptq-order": "GPTQ version 1 with `desc_act`",
+    "gptq-v2-order": "GPTQ version 2 with zero points and `desc_act`",
     "gptq-v2": "GPTQ version 2, 4 bits in groups, with zero points",
     "gptq-int8": "GPTQ version 2, 8 bits in groups, symmetric",
 }
@@ -165,7 +166,7 @@ class Writer:
     def __init__(self, args):
         self.name, self.group, self.block = args.format, args.group, args.block
         self.dtype = args.scales or {"fp8": "F32", "fbg": "F32", "ct-": "BF16"}.get(args.format[:3], "F16")
-        self.random = random.Random(args.seed)
+        self.seed, self.own_orders = args.seed, args.own_orders
         self.skip = args.skip
 
     def config(self):
@@ -185,7 +186,7 @@ class Writer:
                     "modules_to_not_convert": self.skip or None}
         if name.startswith("gptq"):
             return {"quant_method": "gptq", "bits": 8 if "int8" in name else 4, "group_size": self.group,
-                    "desc_act": "order" in name, "sym": name not in ("gptq-asym", "gptq-v2"), "lm_head": False,
+                    "desc_act": "order" in name, "sym": name not in ("gptq-asym", "gptq-v2", "gptq-v2-order"), "lm_head": False,
                     "checkpoint_format": "gptq" if name in ("gptq", "gptq-asym", "gptq-order") else "gptq_v2",
                     "damp_percent": 0.01, "true_sequential": True, "meta": {"quantizer": ["gptqmodel:7.7.0"]}}
         fp8 = "fp8" in name
@@ -207,6 +208,16 @@ class Writer:
         flat = [s for line in lines for s in line]
         return (self.dtype, [len(lines), len(lines[0])], packed_scales(flat, self.dtype))
 
+    def order_of(self, module, columns, group):
+        """The group of each column. As of GPTQ, products of one input have one order; `--own-orders` gives each its own."""
+        if not self.own_orders:
+            for ending, of in (("k_proj", "q_proj"), ("v_proj", "q_proj"), ("up_proj", "gate_proj")):
+                if module.endswith(ending):
+                    module = module.removesuffix(ending) + of
+        order = [c // group for c in range(columns)]
+        random.Random(f"{self.seed} {module}").shuffle(order)
+        return order
+
     def tensors(self, name, matrix):
         """{tensor name: (dtype, shape, bytes)} in place of `name`."""
         module, form = name.removesuffix(".weight"), self.name
@@ -222,13 +233,12 @@ class Writer:
             return {name: ("F8_E4M3", [matrix.rows, matrix.columns], codes),
                     f"{module}.{suffix}": (self.dtype, shape, packed_scales(scales, self.dtype))}
         bits, symmetric = 8 if "int8" in form else 4, form not in ("ct-int4-asym", "ct-int8-asym", "awq", "gptq-asym",
-                                                                   "gptq-v2")
+                                                                   "gptq-v2", "gptq-v2-order")
         if form == "ct-int8":
             group = matrix.columns
         order = None
         if "order" in form:
-            order = [c // group for c in range(matrix.columns)]
-            self.random.shuffle(order)
+            order = self.order_of(module, matrix.columns, group)
         codes, scales, zeros = matrix.integers(bits, group, symmetric, self.dtype, order)
         out = {}
         if form.startswith("ct"):
@@ -280,6 +290,7 @@ def main(arguments=None):
     parser.add_argument("--scales", choices=("F32", "BF16", "F16"), help="type of the scales (default: the tool's)")
     parser.add_argument("--skip", action="append", default=[], metavar="NAME", help="a module that stays as it is")
     parser.add_argument("--seed", type=int, default=0, help="of an order of columns")
+    parser.add_argument("--own-orders", action="store_true", help="each matrix has an order of its own")
     args = parser.parse_args(arguments)
     if args.formats:
         for name, text in FORMATS.items():

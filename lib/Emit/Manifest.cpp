@@ -52,7 +52,29 @@ ordered_json weightsJson(const ir::Operation &model) {
       list.back()["codes"] = {{"format", word(scheme.format)},
                               {"scale_rows", scheme.scaleRows},
                               {"scale_columns", scheme.scaleColumns},
-                              {"zeros", scheme.zeros}};
+                              {"zeros", scheme.zeros},
+                              {"ordered", scheme.ordered}};
+  }
+  return list;
+}
+
+/// Where the stream has orders of columns, and whose they are.
+ordered_json ordersJson(const ir::Operation &model, const plan::ModelPlan &planned) {
+  ordered_json list = ordered_json::array();
+  const auto index = weightIndices(model);
+  for (const plan::Matrix &m : planned.matrices) {
+    if (!m.ordered)
+      continue;
+    std::set<int> weights;
+    for (const plan::PairRange &r : m.ranges)
+      for (const std::string &name : {r.weight, r.second})
+        if (!name.empty())
+          weights.insert(index.at(name));
+    list.push_back({{"offset", m.offset + m.orderOffset()},
+                    {"layer_bytes", m.bytes},
+                    {"layers", m.layers},
+                    {"columns", m.k},
+                    {"weights", weights}});
   }
   return list;
 }
@@ -87,6 +109,7 @@ ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int num
   if (model.has<attr::accepted>())
     j["accepted"] = model.get<attr::accepted>();
   j["weights"] = weightsJson(model);
+  j["orders"] = ordersJson(model, planned);
   // What stands where, for tools that explain a run: functions of the source, buffers of the workspace.
   j["functions"] = ordered_json::array();
   const Names names(model, plan, number);

@@ -77,6 +77,8 @@ void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase,
   const auto aside = emitAside(slice);
   w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", names.matrix(phase.matrix),
          source ? placeExpr(planned.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
+  if (m.ordered)
+    w.line("operand.order = {};", orderExpr(phase.matrix));
   auto scalars = emitReductions(group, slice, source, m);
   if (value == source) {
     w.line("const Unchanged finish;");

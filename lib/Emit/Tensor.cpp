@@ -202,7 +202,7 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
     const std::string stamp = plan.knobs.stamps ? stampExpr(phase) : "";
     std::optional<CodeWriter::Scope> several;
-    if (phase.kind == plan::Phase::Operand)
+    if (phase.kind == plan::Phase::Operand || phase.kind == plan::Phase::Order)
       several.emplace(w.scope("if (Rows > kOneRow)"));
     if (phase.several)
       several.emplace(w.scope("if (Rows > kOneRow && !shared.pass.attention.oneRowEach)"));
@@ -283,6 +283,9 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   case plan::Phase::Operand:
     emitOperand(phase);
     break;
+  case plan::Phase::Order:
+    emitOrder(phase);
+    break;
   }
 }
 
@@ -307,6 +310,9 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
   case plan::Phase::Operand:
     w.comment(fmt::format("{}{}: once, where each CTA would make it for itself.", phase.name, place(phase.op->loc)));
     break;
+  case plan::Phase::Order:
+    w.comment(fmt::format("{}: the operand's columns as the matrix has them.", phase.name));
+    break;
   case plan::Phase::Copy:
     w.comment(fmt::format("{} moves to where the layers keep it.", planned.buffers[phase.from.buffer].name));
     break;
@@ -318,6 +324,24 @@ void TensorEmitter::emitCopy(const plan::Phase &phase) {
   auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
   auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", from.columns));
   w.line("{}.store8(row, c, {}.load8(row, c));", storeExpr(phase.to), placeExpr(phase.from));
+}
+
+std::string TensorEmitter::orderExpr(int matrix) const {
+  const std::string name = names.matrix(matrix);
+  return fmt::format("columnOrder<{}>({}{})", name, names.params(), inLayers ? ", layer" : "");
+}
+
+void TensorEmitter::emitOrder(const plan::Phase &phase) {
+  w.line("const auto order = {};", orderExpr(phase.matrix));
+  const int64_t columns = planned.matrices[phase.matrix].k;
+  std::optional<CodeWriter::Scope> rows, row;
+  if (wide) {
+    row.emplace(w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns)));
+  } else {
+    rows.emplace(w.lambda("spreadRows(numRows, 4, [&](int row, int part)"));
+    row.emplace(w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", columns)));
+  }
+  w.line("{}.store8(row, c, order.load8({}, row, c));", storeExpr(phase.to), placeExpr(phase.from));
 }
 
 void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {

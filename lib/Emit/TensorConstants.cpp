@@ -125,6 +125,8 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
            m.coding.bits, m.coding.scaleBlocks, m.coding.scalesOfTile, m.coding.zeros);
     w.line("static constexpr int pieceBlocks = {}; // of columns that a scale is for", m.pieceBlocks);
   }
+  if (m.ordered)
+    w.line("static constexpr long long order = {}; // of its columns, in a layer", m.orderOffset());
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts,

@@ -81,6 +81,8 @@ private:
   void emitPhaseBegin();
   void emitPhaseComment(const plan::Phase &phase);
   void emitCopy(const plan::Phase &phase);
+  void emitOrder(const plan::Phase &phase);
+  std::string orderExpr(int matrix) const;
   void emitAttention(const plan::Phase &phase);
   /// A function for the queries, and for the pass's own keys and values, that attention makes.
   void emitMadeRows(const plan::Phase &phase, const std::string &name);

@@ -103,6 +103,8 @@ void TensorEmitter::emitRowWork(const plan::Phase &phase, const std::string &nam
     emitMap(phase);
   } else if (phase.kind == plan::Phase::Operand) {
     emitOperand(phase);
+  } else if (phase.kind == plan::Phase::Order) {
+    emitOrder(phase);
   } else {
     auto loop = w.scope(
         fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", planned.buffers[phase.from.buffer].columns));

@@ -214,7 +214,8 @@ private:
     int64_t ofOne = 0, ofSeveral = operandBytes(1, kTileRows);
     forMatrices([&](const Matrix &m) {
       const int64_t taken = operandBytes(std::min<int64_t>(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks, 1);
-      ofOne = std::max<int64_t>({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+      ofOne = std::max<int64_t>(
+          {ofOne, taken, m.kPadded <= kMostColumnsHeld ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max<int64_t>(ofSeveral, operandBytes(m.chunkBlocks, kTileRows));
     });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);

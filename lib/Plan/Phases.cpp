@@ -10,7 +10,7 @@ std::vector<const Buffer *> ModelPlan::imagesOf(const Phase &phase) const {
     if (buffers[place.buffer].windows)
       images.push_back(&buffers[place.buffer]);
   };
-  if (phase.kind == Phase::Operand || phase.kind == Phase::Copy) {
+  if (phase.kind == Phase::Operand || phase.kind == Phase::Order || phase.kind == Phase::Copy) {
     add(phase.to);
     return images;
   }

@@ -21,6 +21,7 @@ using ir::Value;
 int64_t Matrix::sets() const { return setsOf(groups); }
 int64_t Matrix::units() const { return unitParts ? unitsOf(groups, unitParts) : 0; }
 int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks, coding); }
+int64_t Matrix::orderOffset() const { return bytes - orderBytes(k); }
 
 namespace {
 
@@ -255,9 +256,9 @@ private:
         return inner.operands[0]; // rounded
     return operand;
   }
-  /// Whether nobody reads `v` but products, as it is, in the region that makes it: what goes from region to region
-  /// shares its buffer with other values.
-  bool onlyMultiplied(Value v) {
+  /// Whether nobody reads `v` but products, as it is and in its order, in the region that makes it: what goes from
+  /// region to region shares its buffer with other values.
+  bool onlyMultiplied(Value v, const Operation &model) {
     bool only = false;
     ir::walk(module.root.region(), [&](const Operation &op) {
       only |= llvm::is_contained(op.results, v) && (op.op == Op::Stream || op.op == Op::Map || op.op == Op::Attention);
@@ -268,7 +269,8 @@ private:
         if (operand == v && op.op == Op::Round)
           rounded.insert(op.result().id);
         else if (operand == v || rounded.count(operand.id))
-          only &= op.op == Op::Stream || (op.op == Op::MatMul && number == 0);
+          only &= op.op == Op::Stream ||
+                  (op.op == Op::MatMul && number == 0 && !ir::schemeOf(ir::storageOf(model, op.name)).ordered);
       }
     });
     return only;
@@ -281,12 +283,27 @@ private:
     phase.matrix = stream.matrix;
     phase.edge = newEdge(phase.name, stream.op->loc);
     const int64_t columns = planned.matrices[stream.matrix].k;
-    phase.to = {newBuffer(stream.name + "_operand", Scalar::BF16, columns, std::max<int64_t>(1, layerCount)),
-                layerCount ? Place::Layer : Place::First};
-    planned.buffers[phase.to.buffer].edge = phase.edge;
-    planned.buffers[phase.to.buffer].several = true;
+    phase.to = operandBuffer(stream.name + "_operand", columns, phase.edge);
+    planned.buffers[phase.to.buffer].windows = plan.rowsAtOnce > kTileRows && !planned.matrices[stream.matrix].ordered;
+    return phase;
+  }
+  /// The phase between that, or whoever else makes the operand, and the stream: it puts the operand in order.
+  Phase orderPhase(const Phase &stream, Place from) {
+    Phase phase{Phase::Order, stream.name + " order"};
+    phase.matrix = stream.matrix;
+    phase.edge = newEdge(phase.name, stream.op->loc);
+    phase.from = from;
+    phase.to = operandBuffer(stream.name + "_in_order", planned.matrices[stream.matrix].k, phase.edge);
     planned.buffers[phase.to.buffer].windows = plan.rowsAtOnce > kTileRows;
     return phase;
+  }
+  /// What passes of several rows alone write.
+  Place operandBuffer(const std::string &name, int64_t columns, int edge) {
+    const Place place = {newBuffer(name, Scalar::BF16, columns, std::max<int64_t>(1, layerCount)),
+                         layerCount ? Place::Layer : Place::First};
+    planned.buffers[place.buffer].edge = edge;
+    planned.buffers[place.buffer].several = true;
+    return place;
   }
 
   /// Of one of the segment's phases.
@@ -320,10 +337,15 @@ private:
         return false;
       phase.name = planned.matrices[phase.matrix].name;
       const bool wide = plan.rowsAtOnce > kTileRows, makes = makesOperand(op);
-      if (makes || (wide && !onlyMultiplied(takenBy(op)))) {
+      const bool ordered = planned.matrices[phase.matrix].ordered;
+      if (makes || (wide && !ordered && !onlyMultiplied(takenBy(op), model))) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
-      } else if (wide) {
+      }
+      if (ordered) {
+        phases.push_back(orderPhase(phase, makes ? *phase.operand : planned.placeOf.at(takenBy(op).id)));
+        phase.operand = phases.back().to;
+      } else if (wide && !phase.operand) {
         planned.buffers[planned.placeOf.at(takenBy(op).id).buffer].windows = true;
       }
     } else {
@@ -544,9 +566,16 @@ private:
     if (m.coding.scalesOfTile)
       m.coding.scalesOfTile = scalesOfTile(m, model);
     m.bytes = matrixBytes(m.groups, m.blocks, m.group, m.chunkBlocks, m.coding) +
-              (m.rowScales ? rowScaleBytes(m.groups, m.group) : 0);
+              (m.rowScales ? rowScaleBytes(m.groups, m.group) : 0) + (m.ordered ? orderBytes(m.k) : 0);
     if (plan.rowsAtOnce > kTileRows)
       planUnits(m);
+    // One row is put in order on its way from registers (Operand::single).
+    if (m.ordered && (m.kPadded > kMostColumnsHeld ||
+                      (plan.knobs.operands && roundUp(plan.knobs.operands, kBlockBytes) < m.kPadded * 2)))
+      return unsupported(op, fmt::format("an order of the {} columns of `{}`: {}; the reference executor has it", m.k,
+                                         m.name,
+                                         m.kPadded > kMostColumnsHeld ? fmt::format("{} at most", kMostColumnsHeld)
+                                                                      : "`--plan operands` leaves no room for a row"));
     phase.matrix = planned.matrices.size();
     planned.matrices.push_back(std::move(m));
     return true;
@@ -555,13 +584,9 @@ private:
   /// How a weight of the matrix is coded: all weights that are streamed together alike.
   bool takeScheme(const Operation &product, const Operation &w, bool first, Matrix &m) {
     const WeightScheme scheme = ir::schemeOf(w); // of the storage
-    if (scheme.ordered)
-      return unsupported(product, fmt::format("weight `{}`, whose groups have an order of columns; the reference "
-                                              "executor has it",
-                                              w.name));
     const bool rowScales = scheme.quantised() && !scheme.hasGroups();
     if (!first && (m.format != scheme.format || m.pieceBlocks != scheme.scaleColumns / kBlockColumns ||
-                   m.rowScales != rowScales || m.coding.zeros != scheme.zeros))
+                   m.rowScales != rowScales || m.coding.zeros != scheme.zeros || m.ordered != scheme.ordered))
       return unsupported(product, fmt::format("weight `{}`, which is coded in another way than `{}`, with which it is "
                                               "streamed; the reference executor has it",
                                               w.name, m.name));
@@ -570,6 +595,7 @@ private:
     m.format = scheme.format;
     m.pieceBlocks = scheme.scaleColumns / kBlockColumns;
     m.rowScales = rowScales;
+    m.ordered = scheme.ordered;
     m.coding.bits = bitsOf(scheme.format);
     m.coding.zeros = scheme.zeros;
     m.coding.scalesOfTile = scheme.hasGroups() ? kTileColumns : 0;

@@ -43,6 +43,7 @@ static void printPhases(std::string &out, const ModelPlan &planned, const std::v
                        : phase.kind == Phase::Map       ? "map"
                        : phase.kind == Phase::Attention ? "attention"
                        : phase.kind == Phase::Operand   ? "operand"
+                       : phase.kind == Phase::Order     ? "order"
                                                         : "copy";
     std::string results;
     if (phase.op && phase.kind != Phase::Operand)
@@ -51,7 +52,7 @@ static void printPhases(std::string &out, const ModelPlan &planned, const std::v
         if (it != planned.placeOf.end())
           results += (results.empty() ? " -> " : ", ") + placeName(planned, it->second);
       }
-    if (phase.kind == Phase::Copy || phase.kind == Phase::Operand)
+    if (phase.kind == Phase::Copy || phase.kind == Phase::Operand || phase.kind == Phase::Order)
       results = " -> " + placeName(planned, phase.to);
     out += fmt::format("{}{:<9} {:<24}{}  edge {}{}\n", indent, kind, phase.name, results, phase.edge,
                        phase.several ? ", where a slot has several rows; else attention makes them" : "");
@@ -64,7 +65,7 @@ static std::string codingText(const Matrix &m) {
       m.rowScales ? ", a scale for each row" : fmt::format(", scales for {} columns", m.pieceBlocks * kBlockColumns);
   if (m.coding.scalesOfTile)
     text += m.coding.scalesOfTile == 2 ? ", two for a tile" : ", one for each row";
-  return text + (m.coding.zeros ? ", with zero points" : "");
+  return text + (m.coding.zeros ? ", with zero points" : "") + (m.ordered ? ", columns in an order" : "");
 }
 
 static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &planned) {

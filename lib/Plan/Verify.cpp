@@ -254,9 +254,13 @@ private:
   static constexpr uint32_t kCopied = ~0u;
 
   bool checkPhase(const Phase &phase) {
-    if (phase.kind == Phase::Copy) {
+    if (phase.kind == Phase::Copy || phase.kind == Phase::Order) {
       if (!written.count(spot(phase.from)))
         return fail(fmt::format("phase `{}` reads what nothing wrote", phase.name), {});
+      if (const Buffer &from = planned.buffers[phase.from.buffer]; from.windows)
+        return fail(fmt::format("phase `{}` reads buffer `{}`, of which passes of many rows have an image only",
+                                phase.name, from.name),
+                    {});
       return write(phase.to, kCopied, phase.name, {});
     }
     // Everything read from outside the phase must have been written before it.

@@ -101,7 +101,7 @@ private:
   }
 
   std::string look(const Phase &phase, bool inLayers) {
-    if (phase.kind == Phase::Copy || phase.kind == Phase::Operand)
+    if (phase.kind == Phase::Copy || phase.kind == Phase::Operand || phase.kind == Phase::Order)
       return write(phase.to);
     for (Value v : phase.op->results)
       if (auto place = planned.placeOf.find(v.id); place != planned.placeOf.end())

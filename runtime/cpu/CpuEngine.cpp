@@ -151,6 +151,11 @@ Failure CpuEngine::packAll(const std::vector<runtime::WeightBatches> &models, co
         executor.allocate(nameOf("weights", m), rows.size() * sizeof(rows[0]), Initial::Const, rows.data()));
     const auto streamBytes = static_cast<size_t>(info.models[m].streamBytes);
     char *stream = executor.allocate(nameOf("stream", m), streamBytes, Initial::Zero);
+    auto orders = runtime::orderTables(info.models[m], tensors);
+    if (!orders)
+      return orders.error;
+    for (const runtime::OrderTable &order : *orders.value)
+      std::memcpy(stream + order.offset, order.halves.data(), order.halves.size() * sizeof(order.halves[0]));
     char *staging = executor.allocate("staging", batches.mostBytes(), Initial::Zero);
     for (const runtime::WeightBatch &batch : batches.list()) {
       batches.writeTable(batch, reinterpret_cast<uint64_t>(staging), staging);

@@ -79,6 +79,7 @@ struct Matrix {
   int64_t scaleRows = 0;     ///< rows that a scale is for, of the first weight
   int64_t pieceBlocks = 0;   ///< blocks of columns that a scale is for; 0: for all of them
   bool rowScales = false;    ///< scales of whole packed rows stand after the chunks of a layer
+  bool ordered = false;      ///< its columns are in an order of the checkpoint's, which stands after these
   int64_t layers;            ///< 0: outside the repeated layers
   int64_t firstCta = 0;      ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
   int64_t offset, bytes;     ///< in the packed stream; bytes of one layer
@@ -91,11 +92,12 @@ struct Matrix {
   int partsEdge = -1;                     ///< these sums as an edge
 
   /// As its weights have it; where these differ in `scale_rows`, that of the first one.
-  WeightScheme scheme() const { return {format, scaleRows, pieceBlocks * shape::kBlockColumns, coding.zeros, false}; }
+  WeightScheme scheme() const { return {format, scaleRows, pieceBlocks * shape::kBlockColumns, coding.zeros, ordered}; }
   int64_t sets() const; ///< of eight groups
   int64_t units() const;
   int64_t tiles() const { return groups * group; }
   int64_t chunkBytes() const;
+  int64_t orderOffset() const; ///< from the layer's first chunk on; where `ordered`
 };
 
 /// Where the rows of a value stand. Within a pass every place is written once: there is
@@ -133,14 +135,17 @@ struct Place {
 /// In a pass of one row each CTA makes the operand of a stream's products for itself, from what others stored. For
 /// more rows that takes longer than the products. So an `Operand` phase in front makes it once.
 ///
+/// An `Order` phase puts the operand of several rows in the order of the matrix's columns. In a pass of one row each
+/// CTA does that, too.
+///
 /// Attention makes its queries, keys and values in the same way, where it can and no slot has two rows in the pass.
 /// Otherwise the `Map` in front makes them.
 struct Phase {
-  enum Kind { Stream, Map, Attention, Copy, Operand } kind;
+  enum Kind { Stream, Map, Attention, Copy, Operand, Order } kind;
   std::string name;
   const ir::Operation *op = nullptr;
-  int matrix = -1;                   ///< Stream, Operand
-  Place from = {}, to = {};          ///< Copy; Operand: to
+  int matrix = -1;                   ///< Stream, Operand, Order
+  Place from = {}, to = {};          ///< Copy, Order; Operand: to
   std::optional<Place> operand = {}; ///< Stream: its operand in passes of more than one row, when that is made in front
   const ir::Operation *makes = nullptr; ///< Attention: the map in front that it can do without
   bool several = false;                 ///< Map: only passes in which a slot has several rows need it

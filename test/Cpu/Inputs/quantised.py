@@ -17,12 +17,13 @@ import quantise_checkpoint
 
 # Columns of the products, format, options of the run.
 SHAPES = [(1376, ["gptq-asym", "--group", "32"], []), (2048, ["ct-int4", "--group", "128"], ["--schedule=random:3"]),
-          (1440, ["fp8-block"], [])]  # whose last block ends in the middle
+          (1440, ["fp8-block"], []),  # whose last block ends in the middle
+          (1312, ["gptq-order", "--group", "32"], ["--schedule=random:5"])]
 # The same in such passes: eighths of one block, of two and of three.
 WHOLE = [(512, ["awq", "--group", "32"], ["--check"]), (768, ["fp8-block"], []), (512, ["fbgemm"], []),
+         (512, ["gptq-order", "--group", "64"], ["--check"]),
          (1280, ["ct-int8-asym", "--group", "64"], ["--check"]), (512, ["gptq", "--group", "128"], []), (768, ["ct-int8"], [])]
-SOME = {"qwen3-ct-fp8-block": ["--arch=sm_80"], "llama-ct-int8-asym": [], "qwen3-gptq-v2": []}
-ORDERED = ("llama-ct-int4-order", "llama-gptq-order")  # of these there is no kernel yet
+SOME = {"qwen3-ct-fp8-block": ["--arch=sm_80"], "llama-ct-int8-asym": [], "qwen3-gptq-v2": [], "llama-gptq-order": []}
 
 
 def tokens(length, seed):
@@ -67,10 +68,9 @@ def main():
         json.dumps({"id": str(n), "tokens": tokens(n, n), "max_new_tokens": 2, "eos": []}) + "\n" for n in (133, 160, 20)))
     cases = []
     for name in SOME if which == "some" else golden_checkpoint.QUANTISED:
-        if name not in ORDERED:
-            golden = ROOT / f"test/Families/goldens/quantised/{name}.json"
-            golden_checkpoint.write(json.loads(golden.read_text()), name)
-            cases.append((name, "r.jsonl", SMALL, SOME.get(name, [])))
+        golden = ROOT / f"test/Families/goldens/quantised/{name}.json"
+        golden_checkpoint.write(json.loads(golden.read_text()), name)
+        cases.append((name, "r.jsonl", SMALL, SOME.get(name, [])))
     for columns, form, options in SHAPES:
         make(f"of-{columns}", columns, form, {"hidden_size": 128, "num_hidden_layers": 1, "num_key_value_heads": 1,
                                               "head_dim": 32, "vocab_size": 128})
@@ -82,7 +82,7 @@ def main():
         cases.append((f"mixed-{columns}", "r.jsonl", SMALL, []))
         if which == "some":
             break
-    for columns, form, options in WHOLE[:3] if which == "some" else WHOLE:
+    for columns, form, options in WHOLE[:4] if which == "some" else WHOLE:
         name = f"whole-{columns}-{form[0]}"
         make(name, columns, form, {"hidden_size": 256, "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 64,
                                    "vocab_size": 128})
