@@ -27,6 +27,7 @@ FORMATS = {
     "fp8-channel": {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]},
     "awq": GROUPS | {"quant_method": "awq", "zero_point": True, "version": "gemm"},
     "gptq": GROUPS | {"quant_method": "gptq", "desc_act": False, "sym": True, "checkpoint_format": "gptq_v2"},
+    "gptq-order": GROUPS | {"quant_method": "gptq", "desc_act": True, "sym": True, "checkpoint_format": "gptq_v2"},
     "gptq-int8": {"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True,
                   "checkpoint_format": "gptq_v2"},
 }

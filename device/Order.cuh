@@ -42,6 +42,30 @@ template <int Columns> struct ColumnOrder {
       return mapFloats<8>([&](int j) { return rows.load(row, column[j]).v[0]; });
     }
   }
+  /// Puts a row in order, by one warp. What several steps load is under way together.
+  template <class To, class From>
+  __device__ __forceinline__ void copyRow(const To &to, const From &from, int row) const {
+    constexpr int atOnce = 4;
+#pragma unroll 1
+    for (int base = laneId() * 8; base < Columns; base += atOnce * 256) {
+      Floats<8> made[atOnce];
+#pragma unroll
+      for (int i = 0; i < atOnce; ++i)
+        if (base + i * 256 < Columns)
+          made[i] = load8(from, row, base + i * 256);
+#pragma unroll
+      for (int i = 0; i < atOnce; ++i)
+        if (base + i * 256 < Columns)
+          to.store8(row, base + i * 256, made[i]);
+    }
+  }
+  /// The same of one part of `parts`, of 256 columns each.
+  static constexpr int parts = ceilDiv(Columns, 256);
+  template <class To, class From>
+  __device__ __forceinline__ void copyPart(const To &to, const From &from, int row, int part) const {
+    if (const int c = part * 256 + laneId() * 8; c < Columns)
+      to.store8(row, c, load8(from, row, c));
+  }
 };
 struct NoOrder {};
 

@@ -333,15 +333,12 @@ std::string TensorEmitter::orderExpr(int matrix) const {
 
 void TensorEmitter::emitOrder(const plan::Phase &phase) {
   w.line("const auto order = {};", orderExpr(phase.matrix));
-  const int64_t columns = planned.matrices[phase.matrix].k;
-  std::optional<CodeWriter::Scope> rows, row;
   if (wide) {
-    row.emplace(w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns)));
-  } else {
-    rows.emplace(w.lambda("spreadRows(numRows, 4, [&](int row, int part)"));
-    row.emplace(w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", columns)));
+    w.line("order.copyRow({}, {}, row);", storeExpr(phase.to), placeExpr(phase.from));
+    return;
   }
-  w.line("{}.store8(row, c, order.load8({}, row, c));", storeExpr(phase.to), placeExpr(phase.from));
+  auto parts = w.lambda("spreadRows(numRows, order.parts, [&](int row, int part)");
+  w.line("order.copyPart({}, {}, row, part);", storeExpr(phase.to), placeExpr(phase.from));
 }
 
 void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {
