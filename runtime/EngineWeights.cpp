@@ -75,7 +75,7 @@ Failure Engine::makeRoom(size_t model, const std::vector<WeightTensor> &tensors)
     return orders.error;
   for (const OrderTable &order : *orders.value)
     TRY(packed.copyFrom(*stream, order.halves.data(), order.halves.size() * sizeof(order.halves[0]), order.offset));
-  return stream->synchronize(); // what it copies from goes
+  return orders.value->empty() ? std::nullopt : stream->synchronize(); // what it copies from goes
 }
 
 /// One launch of `megalith_pack`.

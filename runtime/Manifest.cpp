@@ -65,7 +65,7 @@ static Manifest::Model readModel(const JsonView &j) {
       const std::string format = codes->at("format").string();
       WeightScheme &scheme = m.weights.back().scheme;
       scheme = {WeightFormat::E4m3, count(*codes, "scale_rows"), count(*codes, "scale_columns"),
-                codes->at("zeros").boolean(), codes->at("ordered").boolean()};
+                codes->at("zeros").boolean(), codes->find("ordered") && codes->at("ordered").boolean()};
       if (format == "u4" || format == "u8")
         scheme.format = format == "u4" ? WeightFormat::U4 : WeightFormat::U8;
       else if (format != "e4m3")
@@ -74,12 +74,13 @@ static Manifest::Model readModel(const JsonView &j) {
         w.at("shape").wrong("must be two sizes, of codes");
     }
   });
-  j.at("orders").list([&](const JsonView &order) {
-    std::vector<int64_t> weights;
-    order.at("weights").list([&](const JsonView &weight) { weights.push_back(weight.integer(0)); });
-    m.orders.push_back({count(order, "offset"), count(order, "layer_bytes"), count(order, "layers"),
-                        order.at("columns").integer(1, 65536), std::move(weights)});
-  });
+  if (const auto orders = j.find("orders"))
+    orders->list([&](const JsonView &order) {
+      std::vector<int64_t> weights;
+      order.at("weights").list([&](const JsonView &weight) { weights.push_back(weight.integer(0)); });
+      m.orders.push_back({count(order, "offset"), count(order, "layer_bytes"), count(order, "layers"),
+                          order.at("columns").integer(1, 65536), std::move(weights)});
+    });
   return m;
 }
 

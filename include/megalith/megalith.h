@@ -155,13 +155,24 @@ MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
 /** How tokens are drawn. */
 typedef struct megalith_sampling {
   /* from Request.def: SAMPLING */
-  float temperature; /**< 0 draws none: the best token has all the probability */
-  int32_t top_k;     /**< tokens with the greatest logits; 0: all */
-  float top_p;       /**< above 0, at most 1 */
-  float min_p;       /**< from 0 to 1, of the greatest probability */
+  float temperature;        /**< 0 draws none: the best token has all the probability */
+  int32_t top_k;            /**< tokens with the greatest logits; 0: all */
+  float top_p;              /**< above 0, at most 1 */
+  float min_p;              /**< from 0 to 1, of the greatest probability */
+  float repetition_penalty; /**< above 0; logits of tokens in the text: above 0 divided, else multiplied by it */
+  float presence_penalty;   /**< taken from logits of tokens in the answer */
+  float frequency_penalty;  /**< the same, as often as they are there */
+  int32_t min_new_tokens;   /**< before so many no token that ends the answer */
   /* --- */
   uint32_t seed; /**< of the request's random numbers, if `has_seed` is 1; else a hash of the id is it */
   int has_seed;
+  const int32_t *bias_tokens; /**< whose logits `bias_values` are added to; each token once */
+  const float *bias_values;
+  size_t num_bias;
+  const int32_t *banned; /**< tokens that are never drawn */
+  size_t num_banned;
+  const int32_t *allowed; /**< no others are drawn; NULL: all may be */
+  size_t num_allowed;
 } megalith_sampling;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
@@ -204,7 +215,26 @@ typedef struct megalith_request {
   int is_cancelled;
 } megalith_request;
 #define MEGALITH_REQUEST_INIT                                                                                          \
-  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0}
+  {sizeof(megalith_request),                                                                                           \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   0,                                                                                                                  \
+   {0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},                                                                \
+   {0, 0},                                                                                                             \
+   {0, 0},                                                                                                             \
+   0}
 
 /*===----------------------------------------------------------------------===*
  * Runs

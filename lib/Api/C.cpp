@@ -345,9 +345,24 @@ bool stopsOf(const megalith_request &in, Request &out) {
   return true;
 }
 
+/// False: a list is not there, or a token has two biases.
+bool editsOf(const megalith_sampling &in, Sampling &out) {
+  if ((in.num_bias && (!in.bias_tokens || !in.bias_values)) || (in.num_banned && !in.banned) ||
+      (in.num_allowed && !in.allowed))
+    return false;
+  for (size_t i = 0; i < in.num_bias; ++i)
+    if (!out.bias.emplace(in.bias_tokens[i], in.bias_values[i]).second)
+      return false;
+  out.banned.assign(in.banned, in.banned + in.num_banned);
+  if (in.allowed)
+    out.allowed.emplace(in.allowed, in.allowed + in.num_allowed);
+  return true;
+}
+
 /// Whether there is an id is not asked.
 bool requestOf(const megalith_request &in, Request &out) {
-  if ((in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out))
+  if ((in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out) ||
+      !editsOf(in.sampling, out.sampling))
     return false;
   out.id = RequestId(textOf(in.id));
   out.tokens.assign(in.tokens, in.tokens + in.num_tokens);

@@ -9,6 +9,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <map>
+#include <set>
 
 namespace megalith {
 
@@ -67,6 +69,70 @@ bool api::readsSettings(const ir::Module &module) {
   return reads;
 }
 
+/// Settings by a row's own text: whether something draws under them, and whether what it draws from has such a text.
+/// Empty: they are honoured.
+static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
+  bool some = false, ofMasks = false;
+  std::map<uint32_t, int64_t> constants;
+  ir::walk(module.root.region(), [&](const ir::Operation &op) {
+    if (op.op == ir::Op::Const)
+      constants[op.result().id] = op.get<ir::attr::value>().whole();
+  });
+  ir::walk(module.root.region(), [&](const ir::Operation &op) {
+    if (op.op != ir::Op::Reduce || !op.has<ir::attr::edited>())
+      return;
+    some = true;
+    if (const ir::Value ahead = ir::operandNamed(op, ir::Operand::Ahead)) {
+      const auto found = constants.find(ahead.id);
+      ofMasks |= found == constants.end() || found->second < 0;
+    }
+  });
+  if (!some)
+    return "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
+  if (ofMasks && (s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0))
+    return "the pipeline draws from rows whose text is not known yet (`ahead`); penalties need it";
+  return "";
+}
+
+/// The first of these settings that a request has, for messages.
+static const char *firstEdit(const Sampling &s) {
+  return s.repetitionPenalty != 1  ? "repetition_penalty"
+         : s.presencePenalty != 0  ? "presence_penalty"
+         : s.frequencyPenalty != 0 ? "frequency_penalty"
+         : s.minNewTokens != 0     ? "min_new_tokens"
+         : !s.bias.empty()         ? "bias"
+         : !s.banned.empty()       ? "banned"
+                                   : "allowed";
+}
+
+/// Whether they leave some token in front of the answer's end, of every model.
+static bool leavesNone(const driver::Compilation &compiled, const Request &r) {
+  int64_t least = INT64_MAX;
+  for (const ir::Operation *model : compiled.module.all(ir::Op::Model))
+    least = std::min<int64_t>(least, model->get<ir::attr::vocab>());
+  std::set<int32_t> refused(r.sampling.banned.begin(), r.sampling.banned.end());
+  if (r.sampling.minNewTokens > 0) {
+    if (r.eos)
+      refused.insert(r.eos->begin(), r.eos->end());
+    for (const std::vector<int32_t> &sequence : r.stop)
+      if (sequence.size() == 1)
+        refused.insert(sequence[0]);
+  }
+  if (r.sampling.allowed)
+    return llvm::all_of(*r.sampling.allowed,
+                        [&](int32_t token) { return token >= least || refused.count(token) != 0; });
+  for (int64_t token = 0; token < least; ++token)
+    if (!refused.count(static_cast<int32_t>(token)))
+      return false;
+  return true;
+}
+
+void api::checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags) {
+  if (request.sampling.edits() && kernel.device != Device::Reference)
+    diags.report(Diag::RequestEdits, placeOf(request, diags.sources()), text::printable(request.id.text, 120),
+                 firstEdit(request.sampling), "kernels do not have it yet; the reference executor does");
+}
+
 /// What the reader of files of requests has checked already, but for settings that nothing reads.
 static void checkForm(const Program::State &program, const Request &r, SourceLoc loc, Diagnostics &diags) {
   const driver::Compilation &compiled = program.compiled;
@@ -88,6 +154,13 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
         fmt::format("request `{}` asks for a temperature of {}, but the pipeline draws nothing by the settings of "
                     "requests; take a file that reads `sampling`, or leave the temperature out",
                     id, r.sampling.temperature));
+  if (r.sampling.edits() && !diags.hasErrors()) {
+    if (const std::string problem = whyNoEdits(compiled.module, r.sampling); !problem.empty())
+      diags.report(Diag::RequestEdits, loc, id, firstEdit(r.sampling), problem);
+    else if (leavesNone(compiled, r))
+      diags.report(Diag::RequestEdits, loc, id, firstEdit(r.sampling),
+                   "with the others it leaves no token that may be drawn");
+  }
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())
@@ -98,6 +171,11 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
   check(r.tokens, "tokens");
   if (r.eos)
     check(*r.eos, "eos");
+  check(r.sampling.banned, "banned");
+  if (r.sampling.allowed)
+    check(*r.sampling.allowed, "allowed");
+  for (const auto &[token, number] : r.sampling.bias)
+    check({token}, "bias");
   for (const std::vector<int32_t> &sequence : r.stop)
     check(sequence, "stop");
   if (const std::string problem = whyNot(r.stop); !problem.empty())

@@ -61,6 +61,7 @@ struct LiveSession::State {
                       "takes it back",
                       id, request.cancelled ? "is cancelled" : "arrives"));
     checkRequest(*kernel->program, request, diags);
+    checkEdits(*kernel, request, diags);
     if (diags.hasErrors())
       return;
     if (const int64_t tokens = std::ssize(request.tokens) + request.maxNewTokens; tokens > options.maxTokens)

@@ -162,6 +162,8 @@ bool readsSettings(const ir::Module &module);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'
 /// positions (`request-too-long`).
 void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);
+/// Whether this kernel has all settings that the request has; reports `request-edits`.
+void checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags);
 
 /// Options of a run that every executor takes.
 runtime::RunOptions engineOptions(const RunOptions &options, const runtime::Manifest &manifest,

@@ -52,8 +52,9 @@ ordered_json weightsJson(const ir::Operation &model) {
       list.back()["codes"] = {{"format", word(scheme.format)},
                               {"scale_rows", scheme.scaleRows},
                               {"scale_columns", scheme.scaleColumns},
-                              {"zeros", scheme.zeros},
-                              {"ordered", scheme.ordered}};
+                              {"zeros", scheme.zeros}};
+    if (ir::schemeOf(op).ordered)
+      list.back()["codes"]["ordered"] = true;
   }
   return list;
 }
@@ -109,7 +110,8 @@ ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int num
   if (model.has<attr::accepted>())
     j["accepted"] = model.get<attr::accepted>();
   j["weights"] = weightsJson(model);
-  j["orders"] = ordersJson(model, planned);
+  if (ordered_json orders = ordersJson(model, planned); !orders.empty())
+    j["orders"] = std::move(orders);
   // What stands where, for tools that explain a run: functions of the source, buffers of the workspace.
   j["functions"] = ordered_json::array();
   const Names names(model, plan, number);

@@ -342,6 +342,8 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
       reduce.set<attr::with>(names);
     if (r.n > 0)
       reduce.set<attr::n>(r.n);
+    if (r.edited)
+      reduce.set<attr::edited>(true);
     if (!r.of.empty())
       reduce.set<attr::result>(r.of);
     if (!r.part.empty())

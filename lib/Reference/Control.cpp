@@ -407,6 +407,7 @@ ReducerInput Control::inputOf(const Operation &reduce) {
   input.kept = reduce.get<attr::kept>();
   input.minus = reduce.get<attr::minus>();
   input.keep = reduce.get<attr::keep>();
+  input.edited = reduce.has<attr::edited>() && r.input->sampling.edits();
   input.with.n = static_cast<int32_t>(reduce.get<attr::n>());
   input.with.runSeed = machine.options.seed;
   input.with.requestSeed = r.input->seed();

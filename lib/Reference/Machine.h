@@ -59,7 +59,8 @@ struct KvShare {
 struct ReducerInput {
   std::optional<int32_t> first, last; ///< rows; below 0: from the end
   std::optional<std::vector<int32_t>> tokens;
-  RowReduction with; ///< all else, but for position and token
+  RowReduction with;   ///< all else, but for position, token and edits
+  bool edited = false; ///< the request's settings change the rows
   int32_t ahead = 0;
   bool table = false;
   std::string result = "logits"; ///< of the model: what it reads
@@ -109,9 +110,15 @@ struct Running {
   FaultNumbers faultNumbers = {};
   SourceLoc leftAt; ///< the last `goto`
   std::vector<Val> fields, inputs;
-  std::map<std::string, std::vector<std::vector<float>>> kept; ///< rows of logits, by field
-  std::map<std::string, Val> policyState;                      ///< `policy.state`
-  std::vector<KvShare> kv;                                     ///< by pool
+  /// A row of logits that a field keeps, and the text up to it.
+  struct KeptRow {
+    std::vector<float> logits;
+    std::vector<int32_t> text;
+    operator std::span<const float>() const { return logits; }
+  };
+  std::map<std::string, std::vector<KeptRow>> kept; ///< by field
+  std::map<std::string, Val> policyState;           ///< `policy.state`
+  std::vector<KvShare> kv;                          ///< by pool
   PendingCall call;
   std::vector<Val> env;   ///< SSA values, by id; empty without slot
   bool stateLost = false; ///< the state was set to none
@@ -146,6 +153,8 @@ struct Running {
   int64_t budget() const { return input->maxNewTokens - generated(); }
   bool finished() const { return sawEos || budget() <= 0; }
   int64_t known(int pool) const;
+  /// The text on the path of the row that stands or will stand at a place of the call's pool.
+  std::vector<int32_t> textOf(int64_t place) const;
 };
 
 /// The first page that a row at `position`, or a later one, sees.
@@ -262,6 +271,8 @@ private:
   std::vector<RowsOfSlot> orderOfRows(int pool, const std::map<int32_t, int64_t> &taken) const;
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
+  /// What the request's settings change in what a reducer reads of a row.
+  static RowEdits editsOf(const Running &r, const ReducerInput &input, int32_t position, std::vector<int32_t> text);
   void reduceRows(Running &r, TracePass &pass, const std::vector<size_t> &numbers, int64_t unread,
                   const RowsOfResults &of, const TracePass *given);
   void putDrafts(Running &r, const TracePass &pass, const std::vector<size_t> &numbers);

@@ -227,6 +227,39 @@ std::vector<bool> Machine::rowsRead(const Running &r, int64_t rows) const {
   return read;
 }
 
+std::vector<int32_t> Running::textOf(int64_t place) const {
+  const KvShare &share = kv[call.pool];
+  std::vector<int32_t> path; // from its end
+  while (place >= share.len) {
+    const FedRow &row = place >= call.begin ? call.feed.at(place - call.begin) : share.fed.at(place);
+    path.push_back(row.token);
+    place = row.parent;
+  }
+  std::vector<int32_t> text(tokens.begin(), tokens.begin() + std::min<int64_t>(share.len, std::ssize(tokens)));
+  text.insert(text.end(), path.rbegin(), path.rend());
+  return text;
+}
+
+/// `position`: of the token that the row gives. Of one that is farther away than the next one nobody knows the text
+/// before it.
+RowEdits Machine::editsOf(const Running &r, const ReducerInput &input, int32_t position, std::vector<int32_t> text) {
+  const Request &request = *r.input;
+  RowEdits edits{&request.sampling, input.ahead == 0, std::move(text), request.tokens.size()};
+  const int64_t generated = position - std::ssize(request.tokens);
+  if (generated >= 0 && generated < request.sampling.minNewTokens) {
+    edits.ends = request.eos.value_or(std::vector<int32_t>());
+    for (const std::vector<int32_t> &stop : request.stop)
+      if (stop.size() == 1)
+        edits.ends.push_back(stop[0]);
+  }
+  return edits;
+}
+
+/// What a reducer gives for a row where it gives nothing.
+static int32_t noneOf(const ReducerInput &input) {
+  return !input.with.probs && ir::reducers()[size_t(input.with.reducer)].result == ir::Scalar::Token ? -1 : 0;
+}
+
 /// Makes the call's results of its rows, whose numbers in the pass are `numbers`. The first `unread` are not read.
 /// `logits` has a line for each that is read. `given` is a pass whose values are taken, once they are checked.
 void Machine::reduceRows(Running &r, TracePass &pass, const std::vector<size_t> &numbers, int64_t unread,
@@ -241,8 +274,8 @@ void Machine::reduceRows(Running &r, TracePass &pass, const std::vector<size_t> 
       throw NotExecutable(fmt::format("the model has no result `{}`", input.result));
     const auto &logits = lines->second;
     const bool isArgMax = input.with.reducer == Reducer::ArgMax && input.result == "logits" && input.kept.empty();
-    const std::vector<std::vector<float>> *kept = input.kept.empty() ? nullptr : &r.kept[input.kept];
-    const std::vector<std::vector<float>> *minus = input.minus.empty() ? nullptr : &r.kept[input.minus];
+    const std::vector<Running::KeptRow> *kept = input.kept.empty() ? nullptr : &r.kept[input.kept];
+    const std::vector<Running::KeptRow> *minus = input.minus.empty() ? nullptr : &r.kept[input.minus];
     for (int64_t i = 0; i < rows; ++i) {
       const Row &row = pass.rows[numbers[i]];
       const bool reads = i >= from && i < to;
@@ -262,12 +295,17 @@ void Machine::reduceRows(Running &r, TracePass &pass, const std::vector<size_t> 
         RowReduction with = input.of(i - from, row);
         if (minus && i - from < input.minusRows)
           with.minus = minus->at(i - from);
+        if (input.edited) {
+          with.edits = editsOf(r, input, with.position, kept ? kept->at(i).text : r.textOf(row.kvSlot));
+          if (!with.minus.empty())
+            with.minusEdits = editsOf(r, input, with.position, minus->at(i - from).text);
+        }
         values = valuesOf(with, row, numbers[i], line, words[i], given);
       }
       if (reads && input.table)
         result.rows.push_back(values);
       else if (reads)
-        result.seq.push_back(values.empty() ? 0 : values[0]);
+        result.seq.push_back(values.empty() ? noneOf(input) : values[0]);
       std::vector<int32_t> &out = pass.reduced[numbers[i]];
       out.insert(out.end(), values.begin(), values.end());
       out.resize(words[i] += input.with.n, -1);
@@ -282,10 +320,10 @@ void Machine::keepRows(Running &r, const RowsOfResults &of) {
     if (input.keep.empty())
       continue;
     const auto [from, to] = input.rowsRead(static_cast<int64_t>(logits.size()));
-    std::vector<std::vector<float>> &rows = r.kept[input.keep];
+    std::vector<Running::KeptRow> &rows = r.kept[input.keep];
     rows.resize(input.at);
     for (int64_t i = from; i < to; ++i)
-      rows.emplace_back(logits[i].begin(), logits[i].end());
+      rows.push_back({{logits[i].begin(), logits[i].end()}, r.textOf(r.call.begin + i)});
   }
 }
 

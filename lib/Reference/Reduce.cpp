@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 #include <optional>
+#include <set>
 
 using namespace megalith;
 using namespace megalith::sampling;
@@ -15,35 +17,47 @@ namespace {
 /// A row under settings: its masses, and S.
 class RowMasses {
 public:
-  RowMasses(const RowReduction &with, std::span<const float> logits)
-      : logits(logits), settings{with.temperature, with.topK, with.topP, with.minP}, greedy(isGreedy(settings)) {
+  RowMasses(const RowReduction &with, std::span<const float> raw)
+      : row(edit(with.edits, raw)), logits(with.edits.settings ? row.logits : raw),
+        settings{with.temperature, with.topK, with.topP, with.minP}, greedy(isGreedy(settings)) {
     keys.resize(logits.size());
     for (size_t i = 0; i < logits.size(); ++i)
-      keys[i] = keyOf(logits[i], static_cast<u32>(i));
+      if (row.refused.empty() || !row.refused[i])
+        keys[i] = keyOf(logits[i], static_cast<u32>(i));
     best = *std::max_element(keys.begin(), keys.end());
+    if (isDead())
+      return;
     m = y(tokenOf(best));
     if (!greedy)
       findSet();
   }
+  RowMasses(const RowMasses &) = delete; // logits are its own
+  RowMasses &operator=(const RowMasses &) = delete;
 
   bool isGreedyRow() const { return greedy; }
+  /// No token is left.
+  bool isDead() const { return best == 0; }
+  /// That of the edited row; 0: it is left out.
+  u64 key(u32 token) const { return keys[token]; }
   float y(u32 token) const { return greedy ? logits[token] : scaled(logits[token], settings.temperature); }
-  bool has(u32 token) const { return greedy || set.has(keys[token], y(token)); }
+  bool has(u32 token) const { return keys[token] && (greedy || set.has(keys[token], y(token))); }
   float weightOf(u32 token) const { return weight(y(token), m); }
   float prob(u32 token) const {
-    if (token >= logits.size())
+    if (token >= logits.size() || isDead())
       return 0;
     if (greedy)
       return token == tokenOf(best) ? 1.0f : 0.0f;
     return has(token) ? probability(weightOf(token), total) : 0.0f;
   }
-  float logSum() const { return greedy ? m + 0.0f : logSumExp(m, total); } // never -0
+  float logSum() const {
+    return isDead() ? -std::numeric_limits<float>::infinity() : greedy ? m + 0.0f : logSumExp(m, total); // never -0
+  }
   float entropyOf() const {
     u64 depths = 0;
-    for (u32 i = 0; i < logits.size() && !greedy; ++i)
+    for (u32 i = 0; i < logits.size() && !greedy && !isDead(); ++i)
       if (has(i))
         depths += massTimesDepth(weightOf(i), below(y(i), m));
-    return greedy ? 0.0f : entropy(total, depths);
+    return greedy || isDead() ? 0.0f : entropy(total, depths);
   }
   u32 bestToken() const { return tokenOf(best); }
 
@@ -86,7 +100,7 @@ private:
       const double cut = cutOfTopP(settings.topP, massOfSet());
       u64 before = 0, border = best;
       for (const u64 key : sorted) {
-        if (key < set.border || !staysInTopP(before, cut))
+        if (!key || key < set.border || !staysInTopP(before, cut))
           break;
         border = key;
         before += massOf(weightOf(tokenOf(key)));
@@ -106,10 +120,11 @@ private:
     return sum;
   }
 
+  EditedRow row; ///< empty without edits
   std::span<const float> logits;
   Settings settings;
   bool greedy;
-  std::vector<u64> keys; ///< of the logits
+  std::vector<u64> keys; ///< of the logits; 0 of those left out
   u64 best = 0;
   float m = 0;
   TokenSet set;
@@ -138,12 +153,14 @@ private:
 /// 0: the token is not drawn.
 u64 drawKey(float number, u32 token) { return keyOf(number, token); }
 
-std::vector<int32_t> draw(const RowReduction &with, const RowMasses &row, std::span<const float> logits) {
+std::vector<int32_t> draw(const RowReduction &with, const RowMasses &row) {
   if (row.isGreedyRow())
-    return row.first(with.n, [&](u32 i) { return keyOf(logits[i], i); });
+    return row.first(with.n, [&](u32 i) { return row.key(i); });
   Noise noise(with);
   if (!with.minus.empty()) {
-    const RowMasses other(with, with.minus);
+    RowReduction ofOther = with;
+    ofOther.edits = with.minusEdits;
+    const RowMasses other(ofOther, with.minus);
     auto found = row.first(with.n, [&](u32 i) -> u64 {
       const float left = rest(row.prob(i), i < with.minus.size() ? other.prob(i) : 0.0f);
       return left > 0.0f ? drawKey(scoreOfRest(left, noise(i)), i) : 0;
@@ -155,6 +172,48 @@ std::vector<int32_t> draw(const RowReduction &with, const RowMasses &row, std::s
 }
 
 } // namespace
+
+EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
+  if (!edits.settings)
+    return {};
+  const Sampling &s = *edits.settings;
+  EditedRow row{{logits.begin(), logits.end()}, std::vector<bool>(logits.size())};
+  const auto vocab = static_cast<int32_t>(logits.size());
+  const auto isToken = [&](int32_t token) { return token >= 0 && token < vocab; };
+  for (const auto &[token, number] : s.bias)
+    if (isToken(token))
+      row.logits[token] = exact::add(row.logits[token], number);
+  if (edits.penalties) {
+    if (s.repetitionPenalty != 1)
+      for (const int32_t token : std::set<int32_t>(edits.text.begin(), edits.text.end()))
+        if (isToken(token)) {
+          float &z = row.logits[token];
+          z = z > 0 ? z / s.repetitionPenalty : exact::mul(z, s.repetitionPenalty);
+        }
+    std::map<int32_t, int32_t> answer;
+    for (size_t i = edits.prompt; i < edits.text.size(); ++i)
+      if (isToken(edits.text[i]))
+        ++answer[edits.text[i]];
+    for (const auto &[token, count] : answer) {
+      float &z = row.logits[token];
+      if (s.frequencyPenalty != 0)
+        z = exact::add(z, -exact::mul(s.frequencyPenalty, static_cast<float>(count)));
+      if (s.presencePenalty != 0)
+        z = exact::add(z, -s.presencePenalty);
+    }
+  }
+  if (s.allowed) {
+    row.refused.assign(logits.size(), true);
+    for (const int32_t token : *s.allowed)
+      if (isToken(token))
+        row.refused[token] = false;
+  }
+  for (const std::vector<int32_t> *tokens : {&s.banned, &edits.ends})
+    for (const int32_t token : *tokens)
+      if (isToken(token))
+        row.refused[token] = true;
+  return row;
+}
 
 std::vector<int32_t> megalith::tokensLeft(const RowReduction &with, std::span<const float> logits) {
   const RowMasses row(with, logits);
@@ -171,9 +230,9 @@ std::vector<int32_t> megalith::reduceRow(const RowReduction &with, std::span<con
   case Reducer::ArgMax:
     return {static_cast<int32_t>(row.bestToken())};
   case Reducer::Sample:
-    return draw(with, row, logits);
+    return draw(with, row);
   case Reducer::MaxProb:
-    return {bits(row.prob(row.bestToken()))};
+    return {bits(row.isDead() ? 0.0f : row.prob(row.bestToken()))};
   case Reducer::LogSumExp:
     return {bits(row.logSum())};
   case Reducer::Entropy:
@@ -183,7 +242,7 @@ std::vector<int32_t> megalith::reduceRow(const RowReduction &with, std::span<con
   case Reducer::TopK:
     break;
   }
-  std::vector<int32_t> tokens = row.first(with.n, [&](u32 i) { return keyOf(logits[i], i); });
+  std::vector<int32_t> tokens = row.first(with.n, [&](u32 i) { return row.key(i); });
   if (with.probs)
     for (int32_t &token : tokens)
       token = bits(row.prob(static_cast<u32>(token)));
@@ -361,6 +420,22 @@ double megalith::errorOfLogits(std::span<const float> logits, double part) {
 
 std::string megalith::whyNotReduced(const RowReduction &with, std::span<const float> logits,
                                     const std::vector<int32_t> &values, double error) {
+  if (const Sampling *s = with.edits.settings) {
+    // The check is of the edited row, in which tokens that are left out are very far from the best.
+    RowReduction plain = with;
+    EditedRow row = edit(with.edits, logits), minus = edit(with.minusEdits, with.minus);
+    for (EditedRow *of : {&row, &minus})
+      for (size_t i = 0; i < of->logits.size(); ++i)
+        if (of->refused[i])
+          of->logits[i] = -std::numeric_limits<float>::infinity();
+    if (std::all_of(row.refused.begin(), row.refused.end(), [](bool refused) { return refused; }))
+      return values == reduceRow(with, logits) ? "" : "no token is left, and it is not what that gives";
+    plain.edits = plain.minusEdits = {};
+    if (with.minusEdits.settings)
+      plain.minus = minus.logits;
+    return whyNotReduced(plain, row.logits, values,
+                         error * std::max({1.0f, s->repetitionPenalty, 1 / s->repetitionPenalty}));
+  }
   if (values == reduceRow(with, logits))
     return "";
   return Allowance(with, logits, error).check(values);

@@ -14,6 +14,20 @@ ordered_json megalith::samplingJson(const Sampling &s) {
       {"temperature", number(s.temperature)}, {"top_k", s.topK}, {"top_p", number(s.topP)}, {"min_p", number(s.minP)}};
   if (s.seed)
     out["seed"] = *s.seed;
+  // Others only where they are said: most requests have none.
+  for (const auto &[name, value, usual] : {std::tuple("repetition_penalty", s.repetitionPenalty, 1.0f),
+                                           std::tuple("presence_penalty", s.presencePenalty, 0.0f),
+                                           std::tuple("frequency_penalty", s.frequencyPenalty, 0.0f)})
+    if (value != usual)
+      out[name] = number(value);
+  if (s.minNewTokens)
+    out["min_new_tokens"] = s.minNewTokens;
+  for (const auto &[token, value] : s.bias)
+    out["bias"].push_back(ordered_json::array({token, number(value)}));
+  if (!s.banned.empty())
+    out["banned"] = s.banned;
+  if (s.allowed)
+    out["allowed"] = *s.allowed;
   return out;
 }
 

@@ -1,4 +1,5 @@
 #include "megalith/Requests/Requests.h"
+#include "megalith/Contract/Limits.h"
 #include "megalith/Json/JsonText.h"
 #include "megalith/Json/JsonView.h"
 #include "megalith/Requests/HostEvents.h"
@@ -41,6 +42,7 @@ private:
   std::optional<FileError> readEnds();
   std::optional<FileError> readInputValues();
   std::optional<FileError> readSampling();
+  std::optional<FileError> readEdit(const std::string &key, const json &value);
   std::optional<FileError> readTimes();
   std::optional<FileError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
@@ -229,7 +231,9 @@ std::optional<FileError> LineReader::readSampling() {
   const auto wrong = [&](const std::string &what) {
     return fail("request-sampling", fmt::format("request `{}`: {}", shownId(), what), "sampling");
   };
-  constexpr const char *keys[] = {"temperature", "top_k", "top_p", "min_p", "seed"};
+  constexpr const char *keys[] = {
+      "temperature",       "top_k",          "top_p", "min_p",  "seed",   "repetition_penalty", "presence_penalty",
+      "frequency_penalty", "min_new_tokens", "bias",  "banned", "allowed"};
   if (!given->is_object())
     return wrong(fmt::format("`sampling` must be an object with some of `{}`, found `{}`", fmt::join(keys, "`, `"),
                              jsonShort(*given)));
@@ -237,25 +241,55 @@ std::optional<FileError> LineReader::readSampling() {
     if (std::find(std::begin(keys), std::end(keys), key) == std::end(keys))
       return wrong(
           fmt::format("unknown setting `{}`; `sampling` has `{}`", text::printable(key, 120), fmt::join(keys, "`, `")));
-    const bool whole = key == "top_k" || key == "seed";
+    if (key == "bias" || key == "banned" || key == "allowed") {
+      if (auto error = readEdit(key, value))
+        return error;
+      continue;
+    }
+    const bool whole = key == "top_k" || key == "seed" || key == "min_new_tokens";
     const std::optional<int64_t> integer = jsonInteger(value);
     if (whole ? !integer : !value.is_number())
       return wrong(
           fmt::format("`{}` must be {}, found `{}`", key, whole ? "an integer" : "a number", jsonShort(value)));
-    if (key == "top_k" && *integer >= INT32_MIN && *integer <= INT32_MAX)
-      Out.sampling.topK = static_cast<int32_t>(*integer);
+    if (whole && key != "seed" && *integer >= INT32_MIN && *integer <= INT32_MAX)
+      (key == "top_k" ? Out.sampling.topK : Out.sampling.minNewTokens) = static_cast<int32_t>(*integer);
     else if (key == "seed" && *integer >= 0 && *integer <= UINT32_MAX)
       Out.sampling.seed = static_cast<uint32_t>(*integer);
     else if (whole)
       return wrong(fmt::format("`{}` must be from 0 to {}, found {}", key, key == "seed" ? UINT32_MAX : INT32_MAX,
                                jsonShort(value)));
     else
-      (key == "temperature" ? Out.sampling.temperature
-       : key == "top_p"     ? Out.sampling.topP
-                            : Out.sampling.minP) = static_cast<float>(value.get<double>());
+      (key == "temperature"          ? Out.sampling.temperature
+       : key == "top_p"              ? Out.sampling.topP
+       : key == "min_p"              ? Out.sampling.minP
+       : key == "repetition_penalty" ? Out.sampling.repetitionPenalty
+       : key == "presence_penalty"   ? Out.sampling.presencePenalty
+                                     : Out.sampling.frequencyPenalty) = static_cast<float>(value.get<double>());
   }
   if (const std::string problem = whyNot(Out.sampling); !problem.empty())
     return wrong(problem);
+  return std::nullopt;
+}
+
+/// `banned` and `allowed` are lists of tokens, `bias` one of pairs of a token and a number.
+std::optional<FileError> LineReader::readEdit(const std::string &key, const json &value) {
+  const auto wrong = [&](const std::string &what) {
+    return fail("request-sampling", fmt::format("request `{}`: {}", shownId(), what), "sampling");
+  };
+  if (!value.is_array())
+    return wrong(fmt::format("`{}` must be a list, found `{}`", key, jsonShort(value)));
+  if (key != "bias")
+    return readTokens(key.c_str(), value, key == "banned" ? Out.sampling.banned : Out.sampling.allowed.emplace());
+  for (const json &pair : value) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number())
+      return wrong(fmt::format("`bias` must hold pairs of a token and a number, found `{}`; write `[[5, -2.5]]`",
+                               jsonShort(pair)));
+    std::vector<int32_t> token;
+    if (auto error = readTokens("bias", json::array({pair[0]}), token))
+      return error;
+    if (!Out.sampling.bias.emplace(token[0], static_cast<float>(pair[1].get<double>())).second)
+      return wrong(fmt::format("`bias` has token {} twice", token[0]));
+  }
   return std::nullopt;
 }
 
@@ -305,6 +339,23 @@ std::string megalith::whyNot(const Sampling &s) {
     return fmt::format("`top_p` must be above 0 and at most 1, found {}", s.topP);
   if (!(s.minP >= 0 && s.minP <= 1))
     return fmt::format("`min_p` must be from 0 to 1, found {}", s.minP);
+  if (!std::isfinite(s.repetitionPenalty) || s.repetitionPenalty <= 0)
+    return fmt::format("`repetition_penalty` must be above 0, found {}", s.repetitionPenalty);
+  for (const auto &[name, number] :
+       {std::pair("presence_penalty", s.presencePenalty), std::pair("frequency_penalty", s.frequencyPenalty)})
+    if (!std::isfinite(number))
+      return fmt::format("`{}` must be a finite number, found {}", name, number);
+  if (s.minNewTokens < 0)
+    return fmt::format("`min_new_tokens` must be 0 or above, found {}", s.minNewTokens);
+  for (const auto &[token, number] : s.bias)
+    if (!std::isfinite(number))
+      return fmt::format("`bias` of token {} must be a finite number, found {}", token, number);
+  if (s.allowed && s.allowed->empty())
+    return "`allowed` allows no token; leave it out to allow all";
+  for (const auto &[name, count] : {std::pair("bias", s.bias.size()), std::pair("banned", s.banned.size()),
+                                    std::pair("allowed", s.allowed ? s.allowed->size() : 0)})
+    if (count > limits::edits)
+      return fmt::format("`{}` has {} tokens; {} at most", name, count, limits::edits);
   return "";
 }
 

@@ -245,7 +245,8 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
 }
 
 static Sampling samplingFrom(const JsonView &in) {
-  in.only({"temperature", "top_k", "top_p", "min_p", "seed"});
+  in.only({"temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty", "presence_penalty",
+           "frequency_penalty", "min_new_tokens", "bias", "banned", "allowed"});
   Sampling s;
   s.temperature = static_cast<float>(in.at("temperature").number());
   s.topK = in.at("top_k").integer32();
@@ -253,6 +254,25 @@ static Sampling samplingFrom(const JsonView &in) {
   s.minP = static_cast<float>(in.at("min_p").number());
   if (auto seed = in.find("seed"))
     s.seed = static_cast<uint32_t>(seed->integer(0, UINT32_MAX));
+  for (const auto &[name, into] :
+       {std::pair("repetition_penalty", &s.repetitionPenalty), std::pair("presence_penalty", &s.presencePenalty),
+        std::pair("frequency_penalty", &s.frequencyPenalty)})
+    if (auto number = in.find(name))
+      *into = static_cast<float>(number->number());
+  if (auto least = in.find("min_new_tokens"))
+    s.minNewTokens = least->integer32(0);
+  if (auto bias = in.find("bias"))
+    bias->list([&](const JsonView &pair) {
+      std::vector<double> two;
+      pair.list([&](const JsonView &number) { two.push_back(number.number()); });
+      if (two.size() != 2)
+        pair.wrong("must be a token and a number");
+      s.bias[static_cast<int32_t>(two[0])] = static_cast<float>(two[1]);
+    });
+  if (auto banned = in.find("banned"))
+    s.banned = banned->integers32();
+  if (auto allowed = in.find("allowed"))
+    s.allowed = allowed->integers32();
   return s;
 }
 

@@ -13,7 +13,7 @@ namespace megalith::sema {
 
 static bool sameReduction(const Reduction &a, const Reduction &b) {
   return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
-         a.keep == b.keep && a.with.size() == b.with.size() &&
+         a.keep == b.keep && a.edited == b.edited && a.with.size() == b.with.size() &&
          std::equal(a.with.begin(), a.with.end(), b.with.begin(), [](const Operand &x, const Operand &y) {
            return x.name == y.name && sameExpr(*x.value, *y.value);
          });
@@ -140,6 +140,7 @@ static bool takeSettings(Diagnostics &diags, const Arguments &args, Reduction &i
     return false;
   }
   bool good = true;
+  into.edited = all != nullptr;
   for (const char *name : settingNames) {
     const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
     if (const ExprRef own = args.valueOf(name)) {

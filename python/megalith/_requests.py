@@ -41,6 +41,19 @@ class Request:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    """Above 0. Logits of tokens in the text are divided by it where they are above 0, else multiplied."""
+    presence_penalty: float = 0.0
+    """Taken from logits of tokens in the answer; `frequency_penalty` as often as they are there."""
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
+    """Before so many no token is drawn that ends the answer."""
+    bias: Mapping[int, float] | None = None
+    """Added to logits, by token."""
+    banned: Tokens = ()
+    """Tokens that are never drawn."""
+    allowed: Tokens | None = None
+    """No other tokens are drawn."""
     seed: int | None = None
     """Of random numbers. Without it, a hash of the id."""
     inputs: Mapping[str, Any] | None = None
@@ -93,6 +106,13 @@ class RequestMembers(TypedDict, total=False):
     top_k: int
     top_p: float
     min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    min_new_tokens: int
+    bias: Mapping[int, float] | None
+    banned: Tokens
+    allowed: Tokens | None
     seed: int | None
     inputs: Mapping[str, Any] | None
     deadline_ms: int
@@ -191,6 +211,17 @@ def number_of(value: Any, what: str) -> float:
         raise TypeError(f"`{what}` must be a number, found {value!r}") from error
 
 
+def _bias_of(value: Any) -> dict[int, float]:
+    """Of a mapping, or of pairs as in files of requests."""
+    pairs = value.items() if isinstance(value, Mapping) else value or ()
+    bias: dict[int, float] = {}
+    for token, number in pairs:
+        if _integer(token, "bias") in bias:
+            raise ValueError(f"`bias` has token {token} twice")
+        bias[int(token)] = number_of(number, "bias")
+    return bias
+
+
 def _stop_of(value: Any, encode: Encode | None) -> list[npt.NDArray[np.int32]]:
     if isinstance(value, (str, bytes, np.ndarray)) or any(isinstance(each, (int, np.integer)) for each in value):
         raise TypeError("`stop` is a list of sequences: [[46], [10, 10]]")
@@ -229,6 +260,13 @@ def dict_of(
         "top_k": _integer(request.top_k, "top_k"),
         "top_p": number_of(request.top_p, "top_p"),
         "min_p": number_of(request.min_p, "min_p"),
+        "repetition_penalty": number_of(request.repetition_penalty, "repetition_penalty"),
+        "presence_penalty": number_of(request.presence_penalty, "presence_penalty"),
+        "frequency_penalty": number_of(request.frequency_penalty, "frequency_penalty"),
+        "min_new_tokens": _integer(request.min_new_tokens, "min_new_tokens"),
+        "bias": _bias_of(request.bias),
+        "banned": tokens_of(request.banned, "banned"),
+        "allowed": None if request.allowed is None else tokens_of(request.allowed, "allowed"),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
         "inputs": {key: _input_of(key, value, declared, encode) for key, value in mapping_of(request.inputs, "inputs").items()},
         "arrives": _when_of(request.arrives, "arrives"),

@@ -118,6 +118,11 @@ Request requestOf(nb::dict r) {
   if (nb::object stop = member(r, "stop"); !stop.is_none())
     for (nb::handle sequence : stop)
       out.stop.push_back(valuesOf<int32_t>(sequence));
+  out.sampling.banned = valuesOf<int32_t>(member(r, "banned"));
+  if (nb::object allowed = member(r, "allowed"); !allowed.is_none())
+    out.sampling.allowed = valuesOf<int32_t>(allowed);
+  for (auto [token, number] : nb::cast<nb::dict>(member(r, "bias")))
+    out.sampling.bias.emplace(valueOf<int32_t>(nb::borrow(token), "bias"), valueOf<float>(nb::borrow(number), "bias"));
   if (nb::object seed = member(r, "seed"); !seed.is_none())
     out.sampling.seed = valueOf<uint32_t>(seed, "seed");
   if (nb::object inputs = member(r, "inputs"); !inputs.is_none())
@@ -145,6 +150,12 @@ nb::dict dictOf(const Request &r) {
     stop.append(arrayOf(sequence));
   out["stop"] = stop;
   out["seed"] = r.sampling.seed ? nb::cast(*r.sampling.seed) : nb::none();
+  nb::dict bias;
+  for (const auto &[token, number] : r.sampling.bias)
+    bias[nb::int_(token)] = number;
+  out["bias"] = bias;
+  out["banned"] = arrayOf(r.sampling.banned);
+  out["allowed"] = r.sampling.allowed ? arrayOf(*r.sampling.allowed) : nb::none();
   for (const auto &[name, value] : r.inputs)
     inputs[text(name)] = objectOf(value);
   out["inputs"] = inputs;

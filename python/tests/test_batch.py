@@ -106,6 +106,24 @@ def test_draws_depend_on_the_seed(kernel):
     assert draw(1) != draw(2) and draw(1) != draw(1, 5)
 
 
+def test_settings_that_follow_the_text(program, kernel):
+    def tokens(**members):
+        return kernel.run([megalith.Request(PROMPTS[0], 4, eos=[], **members)])[0].tokens.tolist()
+
+    plain = tokens()
+    assert not set(tokens(banned=plain)) & set(plain)
+    assert tokens(bias={9: 1e6, np.int32(200): -1e6}) == tokens(bias=[[9, 1e6]]) == [9] * 4
+    assert tokens(allowed=np.array([200])) == [200] * 4
+    first, *others = tokens(bias={9: 1e6}, frequency_penalty=2e6)
+    assert first == 9 and others[0] != 9
+    assert tokens(repetition_penalty=1, presence_penalty=0, min_new_tokens=0) == plain
+    line = '{"id": 1, "text": "a", "max_new_tokens": 4, "sampling": {"bias": [[9, 0.5]], "banned": [3], "allowed": [9, 10]}}'
+    (read,) = program.parse_requests(line, "r.jsonl")
+    assert dict(read.bias) == {9: 0.5} and list(read.banned) == [3] and list(read.allowed) == [9, 10]
+    with pytest.raises(ValueError, match="token 9 twice"):
+        tokens(bias=[[9, 1], [9, 2]])
+
+
 def test_files_of_requests(program, kernel, tmp_path):
     path = tmp_path / "R.jsonl"
     path.write_text(
@@ -156,6 +174,9 @@ def test_what_is_no_request_is_refused(kernel, request_, error, what):
         ({"prompt": [1], "max_new_tokens": -1}, "request-budget"),
         ({"prompt": [1], "max_new_tokens": 10**6}, "request-too-large"),
         ({"prompt": [1], "max_new_tokens": 1, "temperature": -1}, "request-sampling"),
+        ({"prompt": [1], "max_new_tokens": 1, "allowed": []}, "request-sampling"),
+        ({"prompt": [1], "max_new_tokens": 1, "banned": [999]}, "request-token-range"),
+        ({"prompt": [1], "max_new_tokens": 1, "allowed": [3], "banned": [3]}, "request-edits"),
         ({"prompt": [1], "max_new_tokens": 1, "inputs": {"x": 1}}, "request-input"),
     ],
 )

@@ -28,6 +28,7 @@ constexpr int orderKeys = 4;                 ///< keys of `order`
 constexpr int looked = 1024;                 ///< `limit`
 constexpr int ngram = 16;                    ///< `ngram`
 constexpr int reduced = 64;                  ///< `n` of a reducer, `matches`
+constexpr int edits = 1024;                  ///< tokens of `bias`, `banned` or `allowed`
 constexpr int positions = 1 << 30;           ///< positions of a pool
 constexpr int expressionLevels = 100;        ///< levels of an expression
 constexpr int layers = 1 << 12;              ///< layers of a model

@@ -7,12 +7,32 @@
 #define MEGALITH_REFERENCE_REDUCE_H
 
 #include "megalith/Contract/Reducers.h"
+#include "megalith/Request.h"
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace megalith {
+
+/// What a request's settings change in a row, by the text that stands before the token that the row gives.
+struct RowEdits {
+  const Sampling *settings = nullptr; ///< null: nothing
+  bool penalties = true;              ///< the text is known; else only what follows no text
+  std::vector<int32_t> text = {};     ///< prompt and answer
+  size_t prompt = 0;                  ///< tokens of it that are the prompt's
+  std::vector<int32_t> ends = {};     ///< tokens that may not come yet
+};
+
+/// A row after its edits: logits, and which tokens take no part in anything.
+struct EditedRow {
+  std::vector<float> logits;
+  std::vector<bool> refused;
+};
+/// In this order, each step rounded to f32: bias is added; by `repetition_penalty` logits of tokens in the text are
+/// divided where above 0, else multiplied; `frequency_penalty` times its number in the answer is taken away, then
+/// `presence_penalty`. A step whose setting changes nothing is left out.
+EditedRow edit(const RowEdits &edits, std::span<const float> logits);
 
 /// A reducer and what it is given for a row.
 struct RowReduction {
@@ -30,9 +50,11 @@ struct RowReduction {
   int32_t n = 1;     ///< results at most; fewer where S has fewer tokens
   /// Of a draw with `minus`: the logits whose probabilities are taken away; empty: none.
   std::span<const float> minus = {};
+  RowEdits edits = {}, minusEdits = {}; ///< of the row, and of that one
 };
 
-/// Tokens, or the bits of f32 values. The logits have no NaN.
+/// Tokens, or the bits of f32 values. The logits have no NaN. Where edits leave no token, there is none; probabilities
+/// and the entropy are 0, the logarithm of the sum is minus infinity.
 std::vector<int32_t> reduceRow(const RowReduction &with, std::span<const float> logits);
 
 /// Whether `values` can be what these logits give, when each may be wrong by `error`: `values` of an executor that adds

@@ -98,12 +98,13 @@ struct Operand {
 struct Reduction {
   std::string name; ///< of Reducers.def
   std::vector<Operand> with;
-  int64_t n = 0;     ///< results of a row: a table; 0: a sequence
-  std::string of;    ///< a named result of the model; empty: the logits
-  std::string kept;  ///< reads the rows that this field keeps, not the call's
-  std::string minus; ///< of a draw: the field whose rows are taken away
-  std::string keep;  ///< of argmax: the field that keeps the rows
-  std::string part;  ///< of a reducer with two results
+  int64_t n = 0;       ///< results of a row: a table; 0: a sequence
+  std::string of;      ///< a named result of the model; empty: the logits
+  std::string kept;    ///< reads the rows that this field keeps, not the call's
+  std::string minus;   ///< of a draw: the field whose rows are taken away
+  std::string keep;    ///< of argmax: the field that keeps the rows
+  std::string part;    ///< of a reducer with two results
+  bool edited = false; ///< it was given `sampling` as a whole
   Type type;
   SourceLoc loc;
 };

@@ -148,6 +148,49 @@ megalith_kernel *loaded(const char *pipeline) {
   return kernel;
 }
 
+TEST(C, BringsWhatChangesLogits) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 4;
+  request.no_eos = 1;
+  const megalith_results *results = nullptr;
+  const auto run = [&] {
+    EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_OK);
+    std::vector<int32_t> tokens(results->requests[0].tokens, results->requests[0].tokens + 4);
+    megalith_results_free(results);
+    return tokens;
+  };
+  const std::vector<int32_t> plain = run();
+  megalith_sampling &sampling = request.sampling;
+  sampling.banned = plain.data();
+  sampling.num_banned = 4;
+  for (const int32_t token : run())
+    EXPECT_EQ(std::count(plain.begin(), plain.end(), token), 0);
+  const int32_t two[] = {9, 200};
+  const float numbers[] = {1e6f, -1e6f};
+  sampling.bias_tokens = two;
+  sampling.bias_values = numbers;
+  sampling.num_bias = 2;
+  EXPECT_EQ(run(), std::vector<int32_t>(4, 9));
+  sampling.allowed = two + 1;
+  sampling.num_allowed = 1;
+  EXPECT_EQ(run(), std::vector<int32_t>(4, 200));
+  sampling.allowed = two; // an empty list is no missing one
+  sampling.num_allowed = 0;
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_FAILED);
+  sampling.allowed = nullptr;
+  sampling.presence_penalty = 3e6f; // 9 once, then others, but for 200
+  EXPECT_EQ(run()[0], 9);
+  EXPECT_NE(run()[1], 9);
+  sampling.bias_values = nullptr;
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT);
+  megalith_kernel_free(kernel);
+}
+
 TEST(C, BringsStopSequences) {
   megalith_kernel *kernel = loaded("autoregressive.yaml");
   megalith_errors *errors = nullptr;

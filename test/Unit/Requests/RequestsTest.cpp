@@ -63,6 +63,13 @@ TEST(Requests, AreWrittenAsTheyAreRead) {
   full.priority = -2;
   full.cache = 7;
   full.sampling = {0.1f, 3, 0.3f, 0.7f, UINT32_MAX};
+  full.sampling.repetitionPenalty = 1.1f;
+  full.sampling.presencePenalty = -0.3f;
+  full.sampling.frequencyPenalty = 0.7f;
+  full.sampling.minNewTokens = 4;
+  full.sampling.bias = {{3, 0.1f}, {9, -100.0f}};
+  full.sampling.banned = {5, 6};
+  full.sampling.allowed = {1, 2, 3};
   full.inputs = {{"n", int64_t(-7)},
                  {"x", 1.0},
                  {"b", true},
@@ -154,10 +161,10 @@ TEST(Requests, SettingsOfSampling) {
     EXPECT_EQ(text.substr(0, 36), "request-sampling:1:49: request `a`: ") << text;
     return text.size() > 36 ? text.substr(36) : text;
   };
-  EXPECT_EQ(error("0.7"), "`sampling` must be an object with some of `temperature`, `top_k`, `top_p`, `min_p`, `seed`, "
-                          "found `0.7`");
-  EXPECT_EQ(error(R"({"temp": 1})"),
-            "unknown setting `temp`; `sampling` has `temperature`, `top_k`, `top_p`, `min_p`, `seed`");
+  const std::string all = "`temperature`, `top_k`, `top_p`, `min_p`, `seed`, `repetition_penalty`, `presence_penalty`, "
+                          "`frequency_penalty`, `min_new_tokens`, `bias`, `banned`, `allowed`";
+  EXPECT_EQ(error("0.7"), "`sampling` must be an object with some of " + all + ", found `0.7`");
+  EXPECT_EQ(error(R"({"temp": 1})"), "unknown setting `temp`; `sampling` has " + all);
   EXPECT_EQ(error(R"({"temperature": "hot"})"), "`temperature` must be a number, found `\"hot\"`");
   EXPECT_EQ(error(R"({"temperature": -0.5})"), "`temperature` must be 0 or above, found -0.5");
   EXPECT_EQ(error(R"({"temperature": 1e39})"), "`temperature` must be 0 or above, found inf");
