@@ -47,7 +47,7 @@ struct Sampling {
   float repetitionPenalty = 1; ///< above 0; of tokens in the text: logits above 0 are divided by it, others multiplied
   float presencePenalty = 0;   ///< taken from logits of tokens in the answer
   float frequencyPenalty = 0;  ///< the same, as often as they are there
-  int32_t minNewTokens = 0;    ///< before so many no end token, and no stop sequence of one token
+  int32_t minNewTokens = 0;    ///< before so many no end token, no stop sequence of one token, and no other one ends it
   std::map<int32_t, float> bias = {};               ///< by token, added to its logit; at most limits::edits
   std::vector<int32_t> banned = {};                 ///< are never drawn; at most limits::edits
   std::optional<std::vector<int32_t>> allowed = {}; ///< no others are drawn; at least one, at most limits::edits
@@ -127,8 +127,10 @@ struct Request {
     if (eos && std::find(eos->begin(), eos->end(), all.back()) != eos->end())
       return true;
     const size_t generated = all.size() - tokens.size();
+    const bool early = static_cast<int64_t>(generated) < sampling.minNewTokens;
     return std::any_of(stop.begin(), stop.end(), [&](const std::vector<int32_t> &end) {
-      return end.size() <= generated && std::equal(end.rbegin(), end.rend(), all.rbegin());
+      return end.size() <= generated && !(early && end.size() > 1) &&
+             std::equal(end.rbegin(), end.rend(), all.rbegin());
     });
   }
 };

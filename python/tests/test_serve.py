@@ -191,6 +191,25 @@ def test_stop_tokens_and_no_eos(client):
     assert answer.choices[0].text == "of the world"
 
 
+def test_settings_that_follow_the_text(client):
+    ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=12, temperature=0)
+
+    def text(**members):
+        return client.completions.create(**ask, **members).choices[0].text
+
+    assert text(presence_penalty=0, extra_body={"repetition_penalty": 1}) == "of the world"
+    assert text(logit_bias={str(ord("x")): 100}) == "x" * 12
+    assert "o" not in text(extra_body={"bad_words": ["o"]})
+    assert set(text(extra_body={"allowed_token_ids": [97, 98]})) <= set("ab")
+    often = text(logit_bias={"120": 20}, frequency_penalty=2)
+    assert "x" in often and set(often) != {"x"}
+    ends = {"257": 100}
+    at_once = client.completions.create(**ask, logit_bias=ends)
+    later = client.completions.create(**ask, logit_bias=ends, extra_body={"min_tokens": 3})
+    assert (at_once.choices[0].finish_reason, later.choices[0].finish_reason) == ("stop", "stop")
+    assert later.usage.completion_tokens == at_once.usage.completion_tokens + 3
+
+
 def test_closing_a_stream_cancels(client, served):
     before = served.stats()
     stream = client.completions.create(model="demo", prompt=LONG, max_tokens=1500, temperature=1, n=2, stream=True)

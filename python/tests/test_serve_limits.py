@@ -67,14 +67,23 @@ def test_errors_are_those_of_the_client(client):
         ({"request_id": ""}, "request_id", "must be a string of up to"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "must be 1 or more"),
         ({"enable_thinking": False}, "enable_thinking", "`chat_template_kwargs`"),
-        ({"min_tokens": 3}, "min_tokens", "not supported"),
-        ({"allowed_token_ids": [1]}, "allowed_token_ids", "not supported"),
+        ({"min_tokens": 3, "stop": "a"}, "stop", "give `stop_token_ids`"),
+        ({"min_tokens": -1}, "min_tokens", "must be from 0"),
+        ({"allowed_token_ids": []}, "allowed_token_ids", "1 to 1024 tokens"),
+        ({"allowed_token_ids": [260]}, "allowed_token_ids", "from 0 to 259"),
+        ({"allowed_token_ids": [1], "logit_bias": {"260": 1}}, "logit_bias.260", "is no token"),
+        ({"bad_words": ["ab"]}, "bad_words", "several tokens"),
+        ({"bad_words": "a"}, "bad_words", "an array"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "above 0"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty", "from -2 to 2"),
+        ({"allowed_token_ids": [257], "min_tokens": 1}, None, "leaves no token"),
         ({"logprobs": 6}, "logprobs", "from 0 to 5"),
         ({"logprobs": True}, "logprobs", "must be an integer"),
         ({"top_logprobs": 2}, "top_logprobs", "is not a field"),
         ({"prompt_logprobs": 21}, "prompt_logprobs", "must be"),
-        ({"presence_penalty": 0.5}, "presence_penalty", "not supported"),
-        ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
+        ({"presence_penalty": 3}, "presence_penalty", "from -2 to 2"),
+        ({"logit_bias": {"x": 1}}, "logit_bias.x", "is no token"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5", "from -100 to 100"),
         ({"max_completion_tokens": 4}, "max_completion_tokens", "is not a field"),
         ({"temprature": 1}, "temprature", "is not a field that this server knows"),
         ({"\ud800": 1}, None, "surrogate"),
@@ -189,6 +198,12 @@ def test_a_greedy_pipeline_refuses_settings(small_client):
         assert caught.value.param == name
     answer = small_client.completions.create(**ask, temperature=0, top_p=1, seed=5, extra_body={"top_k": 0})
     assert answer.choices[0].text == "of th"
+
+
+def test_what_follows_the_text_needs_a_pipeline_that_draws(small_client):
+    for name, value in ("presence_penalty", 0.5), ("logit_bias", {"5": 1}):
+        with pytest.raises(openai.BadRequestError, match="not supported"):
+            small_client.completions.create(model="small", prompt="a", **{name: value})
 
 
 def test_limits(small, small_client):

@@ -349,6 +349,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_p=usual.top_p,
                 top_k=usual.top_k,
                 min_p=usual.min_p,
+                edits=program.reads_sampling and kernel.device == "reference",
                 usual=usual,
                 token_bytes=_token_bytes(tokenizer),
                 ends=session.options["max_ends"],

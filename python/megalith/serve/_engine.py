@@ -24,6 +24,7 @@ SHOWN = 160
 """Characters of a request that the page shows, where it may."""
 
 _PARAMS = {
+    "request-edits": None,
     "request-input": "inputs",
     "request-sampling": "temperature",
     "request-stop": "stop",

@@ -62,6 +62,8 @@ class Limits:
     no_prompt_logprobs: str = ""
     """Why the pipeline has no logprobs of prompts; empty: it has."""
     min_p: float = 0.0
+    edits: bool = False
+    """Requests may have settings that follow their text: penalties and the like."""
     usual: GenerationDefaults = GenerationDefaults()
     """How many tokens a chat gets that says nothing."""
     token_bytes: int = 0

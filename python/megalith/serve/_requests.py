@@ -16,6 +16,7 @@ from ._prompts import MOST_CHOICES, encode, is_token, read_chat, read_prompts
 from ._protocol import ApiError, Job, Limits, no_such_model
 
 MOST_STOPS = 16
+MOST_EDITS = 1024
 MOST_STOP_LENGTH = 256
 MOST_LOGPROBS = 20
 MOST_LOGPROBS_OF_COMPLETIONS = 5
@@ -30,6 +31,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     assert n is not None
     drawn = fields.integer("best_of", n, 1, MOST_CHOICES)
     assert drawn is not None
+    edits = _read_edits(fields, limits, tokenizer) if limits.edits else {}
     refuse_what_is_not_done(fields)
     logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
@@ -45,9 +47,11 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
         raise fields.wrong("truncate_prompt_tokens", "must be 1 or more, or -1: as many as the server takes")
     if most_prompt == -1:
         most_prompt = min(limits.prompt_tokens, limits.context - 1)
-    settings = _read_sampling(fields, limits)
+    settings = _read_sampling(fields, limits) | edits
     seed = fields.integer("seed", None, -(2**63), 2**63 - 1)
     stop = _read_stop(fields)
+    if stop and settings.get("min_new_tokens"):
+        raise fields.wrong("stop", "with `min_tokens` is not supported: give `stop_token_ids`", code="unsupported_parameter")
     stop_tokens = fields.take("stop_token_ids", [])
     if not isinstance(stop_tokens, list) or not all(is_token(each, limits) for each in stop_tokens):
         raise fields.wrong("stop_token_ids", f"must be an array of tokens, from 0 to {limits.vocabulary - 1}")
@@ -159,6 +163,55 @@ def _read_sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
                 )
         return nothing
     return settings
+
+
+def _read_edits(fields: Fields, limits: Limits, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Settings that follow a row's text, those that change something."""
+    least = fields.integer("min_tokens", 0, 0, 2**31 - 1)
+    edits: dict[str, Any] = {
+        "presence_penalty": fields.number("presence_penalty", 0, -2, 2),
+        "frequency_penalty": fields.number("frequency_penalty", 0, -2, 2),
+        "repetition_penalty": fields.number("repetition_penalty", 1, 0, 1e6, above=True),
+        "min_new_tokens": least,
+    }
+    edits = {name: value for name, value in edits.items() if value != (1 if name == "repetition_penalty" else 0)}
+    bias = fields.take("logit_bias", {})
+    if not isinstance(bias, dict) or len(bias) > MOST_EDITS:
+        raise fields.wrong("logit_bias", f"must be an object of up to {MOST_EDITS} tokens and numbers")
+    inner = Fields(bias, "logit_bias.")
+    for name in bias:
+        if not (name.isascii() and name.isdigit() and is_token(int(name), limits)):
+            raise inner.wrong(name, f"is no token, from 0 to {limits.vocabulary - 1}")
+        edits.setdefault("bias", {})[int(name)] = inner.number(name, 0, -100, 100)
+    allowed = fields.take("allowed_token_ids")
+    if allowed is not None:
+        if not isinstance(allowed, list) or not 0 < len(allowed) <= MOST_EDITS or not all(is_token(each, limits) for each in allowed):
+            raise fields.wrong(
+                "allowed_token_ids", f"must be an array of 1 to {MOST_EDITS} tokens, from 0 to {limits.vocabulary - 1}"
+            )
+        edits["allowed"] = allowed
+    banned = _read_bad_words(fields, tokenizer, limits)
+    if banned:
+        edits["banned"] = banned
+    return edits
+
+
+def _read_bad_words(fields: Fields, tokenizer: Tokenizer, limits: Limits) -> list[int]:
+    """Tokens that are a bad word, at the start of a text or behind a space. Words of several tokens are not banned by
+    one of these."""
+    words = fields.take("bad_words", [])
+    if not isinstance(words, list) or len(words) > MOST_EDITS // 2 or not all(isinstance(each, str) and each for each in words):
+        raise fields.wrong("bad_words", f"must be an array of up to {MOST_EDITS // 2} strings")
+    banned: dict[int, None] = {}
+    for word in words:
+        spelled = [tokenizer.encode(text, special=False) for text in (word, " " + word)]
+        single = [each[0] for each in spelled if len(each) == 1 and each[0] < limits.vocabulary]
+        if not single:
+            raise fields.wrong(
+                "bad_words", f"has {word[:40]!r}, which is several tokens; only words of one are supported", code="unsupported_parameter"
+            )
+        banned.update(dict.fromkeys(single))
+    return list(banned)
 
 
 def _read_inputs(fields: Fields, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def request(rng, i, draws):
         sampling |= {"temperature": rng.choice([0, .4, .8, 1.3]), "top_p": rng.choice([1, .9]), "top_k": rng.choice([0, 0, 12]),
                      "min_p": rng.choice([0, 0, .02]), "seed": rng.randrange(1 << 30)}
     return {"id": str(i), "tokens": [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 14))], "max_new_tokens": rng.randrange(4, 20),
-            "eos": rng.sample(range(VOCAB), 3), "stop": [[rng.randrange(VOCAB)]] if rng.random() < .3 else [], "sampling": sampling}
+            "eos": rng.sample(range(VOCAB), 3), "stop": [[rng.randrange(VOCAB) for _ in range(rng.choice([1, 2]))] for _ in range(rng.choice([0, 0, 1, 30]))][:16],
+            "sampling": sampling}
 
 
 def requests(count, draws=False):
@@ -67,8 +68,14 @@ def best(of, text, logits):
     if "allowed" in s:
         out |= set(range(len(z))) - set(s["allowed"])
     if len(text) - prompt < s.get("min_new_tokens", 0):
-        out |= set(of["eos"]) | {sequence[0] for sequence in of["stop"]}
+        out |= set(of["eos"]) | {sequence[0] for sequence in of["stop"] if len(sequence) == 1}
     return max((t for t in range(len(z)) if t not in out), key=lambda t: (z[t], -t))
+
+
+def ends(of, answer):
+    """Whether the request ends behind these tokens."""
+    early = len(answer) < of["sampling"].get("min_new_tokens", 0)
+    return answer[-1] in of["eos"] or any(answer[-len(s):] == s and not (early and len(s) > 1) for s in of["stop"])
 
 
 def rows(pipeline, model, count):
@@ -88,10 +95,12 @@ def rows(pipeline, model, count):
         for token in results[of["id"]]["tokens"]:
             line = numbers[at:at + VOCAB]
             at += VOCAB
-            wrong += best(of, text, line) != token
+            wrong += best(of, text, line) != token or (len(text) > len(of["tokens"]) and ends(of, text[len(of["tokens"]):]))
             changed += max(range(VOCAB), key=lambda t: (line[t], -t)) != token
             text.append(token)
             tokens += 1
+        answer = text[len(of["tokens"]):]
+        wrong += not ends(of, answer) and len(answer) < of["max_new_tokens"]
     assert at == len(numbers)
     print(f"{tokens} tokens of {count} requests, {wrong} wrong; {'some' if changed > tokens / 10 else 'few'} are another one than without")
 
