@@ -43,12 +43,12 @@ struct Sampling {
   /// With the run's seed it keys all random numbers of the request; without it a hash of the id does.
   std::optional<uint32_t> seed = {};
   // Settings that follow a row's own text: what stands before the token that is drawn. In this order: bias, repetition,
-  // frequency, presence; each step rounds to f32. Then tokens that are not allowed are left out.
-  float repetitionPenalty = 1; ///< above 0; of tokens in the text: logits above 0 are divided by it, others multiplied
-  float presencePenalty = 0;   ///< taken from logits of tokens in the answer
+  // frequency times its number, presence; each step rounds to f32. Then tokens that may not come are left out.
+  float repetitionPenalty = 1; ///< 0.001 to 1000; logits of tokens in the text: above 0 divided, else multiplied by it
+  float presencePenalty = 0;   ///< -10000 to 10000; taken from logits of tokens in the answer
   float frequencyPenalty = 0;  ///< the same, as often as they are there
-  int32_t minNewTokens = 0;    ///< before so many no end token, no stop sequence of one token, and no other one ends it
-  std::map<int32_t, float> bias = {};               ///< by token, added to its logit; at most limits::edits
+  int32_t minNewTokens = 0;    ///< before so many nothing ends the answer but its budget
+  std::map<int32_t, float> bias = {};               ///< by token, -10000 to 10000; at most limits::edits
   std::vector<int32_t> banned = {};                 ///< are never drawn; at most limits::edits
   std::optional<std::vector<int32_t>> allowed = {}; ///< no others are drawn; at least one, at most limits::edits
   /// It has some of these.

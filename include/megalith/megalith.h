@@ -155,25 +155,32 @@ MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
 /** How tokens are drawn. */
 typedef struct megalith_sampling {
   /* from Request.def: SAMPLING */
-  float temperature;        /**< 0 draws none: the best token has all the probability */
-  int32_t top_k;            /**< tokens with the greatest logits; 0: all */
-  float top_p;              /**< above 0, at most 1 */
-  float min_p;              /**< from 0 to 1, of the greatest probability */
-  float repetition_penalty; /**< above 0; logits of tokens in the text: above 0 divided, else multiplied by it */
-  float presence_penalty;   /**< taken from logits of tokens in the answer */
-  float frequency_penalty;  /**< the same, as often as they are there */
-  int32_t min_new_tokens;   /**< before so many no token that ends the answer */
+  float temperature; /**< 0 draws none: the best token has all the probability */
+  int32_t top_k;     /**< tokens with the greatest logits; 0: all */
+  float top_p;       /**< above 0, at most 1 */
+  float min_p;       /**< from 0 to 1, of the greatest probability */
   /* --- */
   uint32_t seed; /**< of the request's random numbers, if `has_seed` is 1; else a hash of the id is it */
   int has_seed;
-  const int32_t *bias_tokens; /**< whose logits `bias_values` are added to; each token once */
+} megalith_sampling;
+
+/** What changes logits by the text before them: docs/language.md, "Settings that follow the text". */
+typedef struct megalith_edits {
+  /* from Request.def: EDIT */
+  float repetition_penalty; /**< 0.001 to 1000; logits of tokens in the text: above 0 divided, else multiplied by it */
+  float presence_penalty;   /**< -10000 to 10000; taken from logits of tokens in the answer */
+  float frequency_penalty;  /**< the same, as often as they are there */
+  int32_t min_new_tokens;   /**< before so many nothing ends the answer but its budget */
+  /* --- */
+  const int32_t *bias_tokens; /**< whose logits `bias_values` are added to, -10000 to 10000; each token once, or
+                                 MEGALITH_BAD_ARGUMENT */
   const float *bias_values;
   size_t num_bias;
   const int32_t *banned; /**< tokens that are never drawn */
   size_t num_banned;
   const int32_t *allowed; /**< no others are drawn; NULL: all may be */
   size_t num_allowed;
-} megalith_sampling;
+} megalith_edits;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
  *  is not NULL. Of an input of bools they are 0 and 1. A list without values may be NULL. */
@@ -213,28 +220,12 @@ typedef struct megalith_request {
   megalith_when arrives;   /**< the kernel knows nothing of it before. Requests arrive in their order */
   megalith_when cancelled; /**< if `is_cancelled` is 1: the host takes it back then; not before it arrives */
   int is_cancelled;
+  megalith_edits edits;
 } megalith_request;
+#define MEGALITH_EDITS_INIT {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 #define MEGALITH_REQUEST_INIT                                                                                          \
-  {sizeof(megalith_request),                                                                                           \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   0,                                                                                                                  \
-   {0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},                                                                \
-   {0, 0},                                                                                                             \
-   {0, 0},                                                                                                             \
-   0}
+  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0,       \
+   MEGALITH_EDITS_INIT}
 
 /*===----------------------------------------------------------------------===*
  * Runs

@@ -346,7 +346,7 @@ bool stopsOf(const megalith_request &in, Request &out) {
 }
 
 /// False: a list is not there, or a token has two biases.
-bool editsOf(const megalith_sampling &in, Sampling &out) {
+bool editsOf(const megalith_edits &in, Sampling &out) {
   if ((in.num_bias && (!in.bias_tokens || !in.bias_values)) || (in.num_banned && !in.banned) ||
       (in.num_allowed && !in.allowed))
     return false;
@@ -361,13 +361,13 @@ bool editsOf(const megalith_sampling &in, Sampling &out) {
 
 /// Whether there is an id is not asked.
 bool requestOf(const megalith_request &in, Request &out) {
-  if ((in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out) ||
-      !editsOf(in.sampling, out.sampling))
+  if ((in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out) || !editsOf(in.edits, out.sampling))
     return false;
   out.id = RequestId(textOf(in.id));
   out.tokens.assign(in.tokens, in.tokens + in.num_tokens);
 #define REQUEST(Type, Name, Snake, Default, Text) out.Name = in.Snake;
 #define SAMPLING(Type, Name, Snake, Default, Text) out.sampling.Name = in.sampling.Snake;
+#define EDIT(Type, Name, Snake, Default, Text) out.sampling.Name = in.edits.Snake;
 #include "megalith/Request.def"
   if (in.eos || in.no_eos)
     out.eos.emplace(in.eos, in.eos + (in.eos ? in.num_eos : 0));

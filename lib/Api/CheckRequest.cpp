@@ -1,6 +1,8 @@
 //===- CheckRequest.cpp - requests of files and of programs ---------------===//
 #include "State.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/IR/Inputs.h"
+#include "megalith/IR/Reducers.h"
 #include "megalith/Requests/HostEvents.h"
 #include "megalith/Requests/Inputs.h"
 #include "megalith/Requests/Requests.h"
@@ -69,29 +71,42 @@ bool api::readsSettings(const ir::Module &module) {
   return reads;
 }
 
-/// Settings by a row's own text: whether something draws under them, and whether what it draws from has such a text.
-/// Empty: they are honoured.
+/// Settings by a row's own text: whether all tokens that the first model gives are drawn under them, from rows that
+/// have a text. Empty: they are.
 static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
-  bool some = false, ofMasks = false;
+  const bool penalties = s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0;
   std::map<uint32_t, int64_t> constants;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     if (op.op == ir::Op::Const)
       constants[op.result().id] = op.get<ir::attr::value>().whole();
   });
-  ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    if (op.op != ir::Op::Reduce || !op.has<ir::attr::edited>())
+  const std::string first = ir::modelsByNumber(module)[0]->name;
+  std::string why;
+  bool some = false;
+  ir::walk(module.root.region(), [&](const ir::Operation &call) {
+    if (call.op != ir::Op::Call && call.op != ir::Op::Issue)
       return;
-    some = true;
-    if (const ir::Value ahead = ir::operandNamed(op, ir::Operand::Ahead)) {
-      const auto found = constants.find(ahead.id);
-      ofMasks |= found == constants.end() || found->second < 0;
+    for (const ir::Operation &reduce : ir::reducersOf(call)) {
+      some |= reduce.has<ir::attr::edited>();
+      const ir::Value ahead = ir::operandNamed(reduce, ir::Operand::Ahead);
+      const auto known = ahead ? constants.find(ahead.id) : constants.end();
+      const bool givesTokens = ir::reducerOf(reduce).result == ir::Scalar::Token &&
+                               reduce.get<ir::attr::keep>().empty() &&
+                               reduce.get<ir::attr::part>() == ir::ReducerPart::Token;
+      if (!why.empty())
+        continue;
+      if (call.name == first && givesTokens && !reduce.has<ir::attr::edited>())
+        why = fmt::format("`{}` in {} takes tokens of `{}` without `sampling`", reduce.name, module.place(reduce.loc),
+                          first);
+      else if (reduce.has<ir::attr::edited>() && ahead && penalties && known == constants.end())
+        why = fmt::format("the `ahead` of `{}` in {} is no constant, so it may be below 0, where no text is known",
+                          reduce.name, module.place(reduce.loc));
+      else if (reduce.has<ir::attr::edited>() && ahead && penalties && known->second < 0)
+        why = fmt::format("`{}` in {} draws from rows whose text is not known yet (`ahead`)", reduce.name,
+                          module.place(reduce.loc));
     }
   });
-  if (!some)
-    return "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
-  if (ofMasks && (s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0))
-    return "the pipeline draws from rows whose text is not known yet (`ahead`); penalties need it";
-  return "";
+  return some ? why : "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
 }
 
 /// The first of these settings that a request has, for messages.
@@ -105,11 +120,12 @@ static const char *firstEdit(const Sampling &s) {
                                    : "allowed";
 }
 
-/// Whether they leave some token in front of the answer's end, of every model.
-static bool leavesNone(const driver::Compilation &compiled, const Request &r) {
-  int64_t least = INT64_MAX;
+/// Whether they leave no token of those that all models have, in front of the answer's end. `tokens`: how many these
+/// are.
+static bool leavesNone(const driver::Compilation &compiled, const Request &r, int64_t &tokens) {
+  tokens = INT64_MAX;
   for (const ir::Operation *model : compiled.module.all(ir::Op::Model))
-    least = std::min<int64_t>(least, model->get<ir::attr::vocab>());
+    tokens = std::min<int64_t>(tokens, model->get<ir::attr::vocab>());
   std::set<int32_t> refused(r.sampling.banned.begin(), r.sampling.banned.end());
   if (r.sampling.minNewTokens > 0) {
     if (r.eos)
@@ -118,13 +134,27 @@ static bool leavesNone(const driver::Compilation &compiled, const Request &r) {
       if (sequence.size() == 1)
         refused.insert(sequence[0]);
   }
+  const auto isLeft = [&](int64_t token) { return token < tokens && !refused.count(static_cast<int32_t>(token)); };
   if (r.sampling.allowed)
-    return llvm::all_of(*r.sampling.allowed,
-                        [&](int32_t token) { return token >= least || refused.count(token) != 0; });
-  for (int64_t token = 0; token < least; ++token)
-    if (!refused.count(static_cast<int32_t>(token)))
+    return llvm::none_of(*r.sampling.allowed, isLeft);
+  for (int64_t token = 0; token < tokens; ++token)
+    if (isLeft(token))
       return false;
   return true;
+}
+
+static void checkEdits(const driver::Compilation &compiled, const Request &r, SourceLoc loc, Diagnostics &diags) {
+  const Sampling &s = r.sampling;
+  const std::string id = text::printable(r.id.text, 120);
+  int64_t tokens = 0;
+  if (const std::string problem = whyNoEdits(compiled.module, s); !problem.empty())
+    diags.report(Diag::RequestEdits, loc, id, firstEdit(s), problem);
+  else if (leavesNone(compiled, r, tokens))
+    diags.report(Diag::RequestEdits, loc, id,
+                 s.allowed           ? "allowed"
+                 : !s.banned.empty() ? "banned"
+                                     : "min_new_tokens",
+                 fmt::format("of the {} tokens that each model has it leaves none that may be drawn", tokens));
 }
 
 void api::checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags) {
@@ -138,6 +168,7 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
   const driver::Compilation &compiled = program.compiled;
   const int64_t vocab = program.vocabulary();
   const std::string id = text::printable(r.id.text, 120);
+  const unsigned before = diags.errors();
   if (r.id.text.empty())
     diags.report(Diag::RequestKey, loc, "the request has no `id`");
   if (r.tokens.empty())
@@ -154,13 +185,6 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
         fmt::format("request `{}` asks for a temperature of {}, but the pipeline draws nothing by the settings of "
                     "requests; take a file that reads `sampling`, or leave the temperature out",
                     id, r.sampling.temperature));
-  if (r.sampling.edits() && !diags.hasErrors()) {
-    if (const std::string problem = whyNoEdits(compiled.module, r.sampling); !problem.empty())
-      diags.report(Diag::RequestEdits, loc, id, firstEdit(r.sampling), problem);
-    else if (leavesNone(compiled, r))
-      diags.report(Diag::RequestEdits, loc, id, firstEdit(r.sampling),
-                   "with the others it leaves no token that may be drawn");
-  }
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())
@@ -182,6 +206,8 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
     diags.report(Diag::RequestStop, loc, fmt::format("request `{}`: {}", id, problem));
   if (const std::string problem = whyNotThen({r}, 0); !problem.empty())
     diags.report(Diag::RequestTime, loc, fmt::format("request `{}`: {}", id, problem));
+  if (r.sampling.edits() && diags.errors() == before)
+    checkEdits(compiled, r, loc, diags);
   if (const auto problem = checkInputs(ir::inputsOf(compiled.module), r, vocab))
     diags.report(Diag::RequestInput, loc, fmt::format("request `{}`: {}", id, problem->message));
 }

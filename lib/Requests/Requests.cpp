@@ -278,17 +278,26 @@ std::optional<FileError> LineReader::readEdit(const std::string &key, const json
   };
   if (!value.is_array())
     return wrong(fmt::format("`{}` must be a list, found `{}`", key, jsonShort(value)));
-  if (key != "bias")
-    return readTokens(key.c_str(), value, key == "banned" ? Out.sampling.banned : Out.sampling.allowed.emplace());
-  for (const json &pair : value) {
-    if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number())
-      return wrong(fmt::format("`bias` must hold pairs of a token and a number, found `{}`; write `[[5, -2.5]]`",
-                               jsonShort(pair)));
-    std::vector<int32_t> token;
-    if (auto error = readTokens("bias", json::array({pair[0]}), token))
-      return error;
-    if (!Out.sampling.bias.emplace(token[0], static_cast<float>(pair[1].get<double>())).second)
-      return wrong(fmt::format("`bias` has token {} twice", token[0]));
+  std::vector<int32_t> &tokens = key == "allowed" ? Out.sampling.allowed.emplace() : Out.sampling.banned;
+  for (const json &each : value) {
+    const bool isBias = key == "bias", isPair = each.is_array() && each.size() == 2 && each[1].is_number();
+    const json &token = isBias && isPair ? each[0] : each;
+    const std::optional<int64_t> id = token.is_number_integer() ? jsonInteger(token) : std::nullopt;
+    if (!token.is_number_integer() || (isBias && !isPair))
+      return wrong(isBias ? fmt::format("`bias` must hold pairs of a token and a number, found `{}`; write "
+                                        "`[[5, -2.5]]`",
+                                        jsonShort(each))
+                          : fmt::format("`{}` must hold tokens, found `{}`", key, jsonShort(each)));
+    if (!id || *id < 0 || *id >= Options.vocabSize)
+      return fail("request-token-range",
+                  fmt::format("request `{}`: token {} in `{}` is outside the vocabulary of {}", shownId(),
+                              jsonShort(token), key, Options.vocabSize),
+                  "sampling");
+    const auto number = static_cast<int32_t>(*id);
+    if (!isBias)
+      tokens.push_back(number);
+    else if (!Out.sampling.bias.emplace(number, static_cast<float>(each[1].get<double>())).second)
+      return wrong(fmt::format("`bias` has token {} twice", number));
   }
   return std::nullopt;
 }
@@ -339,17 +348,19 @@ std::string megalith::whyNot(const Sampling &s) {
     return fmt::format("`top_p` must be above 0 and at most 1, found {}", s.topP);
   if (!(s.minP >= 0 && s.minP <= 1))
     return fmt::format("`min_p` must be from 0 to 1, found {}", s.minP);
-  if (!std::isfinite(s.repetitionPenalty) || s.repetitionPenalty <= 0)
-    return fmt::format("`repetition_penalty` must be above 0, found {}", s.repetitionPenalty);
+  // So large that anything can be said, and so small that neither the logits' differences nor the noise are lost.
+  constexpr float most = 10000;
+  if (!(s.repetitionPenalty >= 0.001f && s.repetitionPenalty <= 1000))
+    return fmt::format("`repetition_penalty` must be from 0.001 to 1000, found {}", s.repetitionPenalty);
   for (const auto &[name, number] :
        {std::pair("presence_penalty", s.presencePenalty), std::pair("frequency_penalty", s.frequencyPenalty)})
-    if (!std::isfinite(number))
-      return fmt::format("`{}` must be a finite number, found {}", name, number);
+    if (!(std::fabs(number) <= most))
+      return fmt::format("`{}` must be from -{} to {}, found {}", name, most, most, number);
   if (s.minNewTokens < 0)
     return fmt::format("`min_new_tokens` must be 0 or above, found {}", s.minNewTokens);
   for (const auto &[token, number] : s.bias)
-    if (!std::isfinite(number))
-      return fmt::format("`bias` of token {} must be a finite number, found {}", token, number);
+    if (!(std::fabs(number) <= most))
+      return fmt::format("`bias` of token {} must be from -{} to {}, found {}", token, most, most, number);
   if (s.allowed && s.allowed->empty())
     return "`allowed` allows no token; leave it out to allow all";
   for (const auto &[name, count] : {std::pair("bias", s.bias.size()), std::pair("banned", s.banned.size()),

@@ -263,11 +263,17 @@ static Sampling samplingFrom(const JsonView &in) {
     s.minNewTokens = least->integer32(0);
   if (auto bias = in.find("bias"))
     bias->list([&](const JsonView &pair) {
-      std::vector<double> two;
-      pair.list([&](const JsonView &number) { two.push_back(number.number()); });
-      if (two.size() != 2)
-        pair.wrong("must be a token and a number");
-      s.bias[static_cast<int32_t>(two[0])] = static_cast<float>(two[1]);
+      int members = 0;
+      int32_t token = 0;
+      float number = 0;
+      pair.list([&](const JsonView &member) {
+        if (members++ == 0)
+          token = member.integer32(0);
+        else
+          number = static_cast<float>(member.number());
+      });
+      if (members != 2 || !s.bias.emplace(token, number).second)
+        pair.wrong("must be a token, which no other has, and a number");
     });
   if (auto banned = in.find("banned"))
     s.banned = banned->integers32();

@@ -42,17 +42,17 @@ class Request:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
-    """Above 0. Logits of tokens in the text are divided by it where they are above 0, else multiplied."""
+    """0.001 to 1000. Logits of tokens in the text are divided by it where they are above 0, else multiplied."""
     presence_penalty: float = 0.0
     """Taken from logits of tokens in the answer; `frequency_penalty` as often as they are there."""
     frequency_penalty: float = 0.0
     min_new_tokens: int = 0
-    """Before so many no token is drawn that ends the answer."""
-    bias: Mapping[int, float] | None = None
+    """Before so many nothing ends the answer but its budget."""
+    bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = None
     """Added to logits, by token."""
-    banned: Tokens = ()
+    banned: Tokens | AbstractSet[int] | None = None
     """Tokens that are never drawn."""
-    allowed: Tokens | None = None
+    allowed: Tokens | AbstractSet[int] | None = None
     """No other tokens are drawn."""
     seed: int | None = None
     """Of random numbers. Without it, a hash of the id."""
@@ -110,9 +110,9 @@ class RequestMembers(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     min_new_tokens: int
-    bias: Mapping[int, float] | None
-    banned: Tokens
-    allowed: Tokens | None
+    bias: Mapping[int, float] | Sequence[tuple[int, float]] | None
+    banned: Tokens | AbstractSet[int] | None
+    allowed: Tokens | AbstractSet[int] | None
     seed: int | None
     inputs: Mapping[str, Any] | None
     deadline_ms: int
@@ -213,13 +213,25 @@ def number_of(value: Any, what: str) -> float:
 
 def _bias_of(value: Any) -> dict[int, float]:
     """Of a mapping, or of pairs as in files of requests."""
-    pairs = value.items() if isinstance(value, Mapping) else value or ()
     bias: dict[int, float] = {}
+    if value is None:
+        return bias
+    try:
+        pairs = [(token, number) for token, number in (value.items() if isinstance(value, Mapping) else value)]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`bias` must be a dict of tokens and numbers, or pairs of them, found {value!r}"[:200]) from error
     for token, number in pairs:
+        if isinstance(token, (float, np.floating)) and isinstance(value, np.ndarray):  # an array has one type
+            token = int(token) if float(token).is_integer() else token
         if _integer(token, "bias") in bias:
             raise ValueError(f"`bias` has token {token} twice")
         bias[int(token)] = number_of(number, "bias")
     return bias
+
+
+def _some_tokens(value: Any, what: str) -> npt.NDArray[np.int32]:
+    """None are none, and a set is as good as a list."""
+    return tokens_of(sorted(value) if isinstance(value, AbstractSet) else () if value is None else value, what)
 
 
 def _stop_of(value: Any, encode: Encode | None) -> list[npt.NDArray[np.int32]]:
@@ -265,8 +277,8 @@ def dict_of(
         "frequency_penalty": number_of(request.frequency_penalty, "frequency_penalty"),
         "min_new_tokens": _integer(request.min_new_tokens, "min_new_tokens"),
         "bias": _bias_of(request.bias),
-        "banned": tokens_of(request.banned, "banned"),
-        "allowed": None if request.allowed is None else tokens_of(request.allowed, "allowed"),
+        "banned": _some_tokens(request.banned, "banned"),
+        "allowed": None if request.allowed is None else _some_tokens(request.allowed, "allowed"),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
         "inputs": {key: _input_of(key, value, declared, encode) for key, value in mapping_of(request.inputs, "inputs").items()},
         "arrives": _when_of(request.arrives, "arrives"),

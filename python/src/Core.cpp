@@ -112,6 +112,7 @@ Request requestOf(nb::dict r) {
   out.tokens = valuesOf<int32_t>(member(r, "tokens"));
 #define REQUEST(Type, Name, Snake, Default, Text) read(r, #Snake, out.Name);
 #define SAMPLING(Type, Name, Snake, Default, Text) read(r, #Snake, out.sampling.Name);
+#define EDIT(...) SAMPLING(__VA_ARGS__)
 #include "megalith/Request.def"
   if (nb::object eos = member(r, "eos"); !eos.is_none())
     out.eos = valuesOf<int32_t>(eos);
@@ -143,6 +144,7 @@ nb::dict dictOf(const Request &r) {
   out["prompt"] = arrayOf(r.tokens);
 #define REQUEST(Type, Name, Snake, Default, Text) out[#Snake] = r.Name;
 #define SAMPLING(Type, Name, Snake, Default, Text) out[#Snake] = r.sampling.Name;
+#define EDIT(...) SAMPLING(__VA_ARGS__)
 #include "megalith/Request.def"
   out["eos"] = r.eos ? arrayOf(*r.eos) : nb::none();
   nb::list stop;

@@ -112,9 +112,9 @@ def test_settings_that_follow_the_text(program, kernel):
 
     plain = tokens()
     assert not set(tokens(banned=plain)) & set(plain)
-    assert tokens(bias={9: 1e6, np.int32(200): -1e6}) == tokens(bias=[[9, 1e6]]) == [9] * 4
+    assert tokens(bias={9: 1e4, np.int32(200): -1e4}) == tokens(bias=np.array([[9, 1e4]])) == [9] * 4
     assert tokens(allowed=np.array([200])) == [200] * 4
-    first, *others = tokens(bias={9: 1e6}, frequency_penalty=2e6)
+    first, *others = tokens(bias={9: 1e3}, frequency_penalty=2e3)
     assert first == 9 and others[0] != 9
     assert tokens(repetition_penalty=1, presence_penalty=0, min_new_tokens=0) == plain
     line = '{"id": 1, "text": "a", "max_new_tokens": 4, "sampling": {"bias": [[9, 0.5]], "banned": [3], "allowed": [9, 10]}}'
@@ -122,6 +122,10 @@ def test_settings_that_follow_the_text(program, kernel):
     assert dict(read.bias) == {9: 0.5} and list(read.banned) == [3] and list(read.allowed) == [9, 10]
     with pytest.raises(ValueError, match="token 9 twice"):
         tokens(bias=[[9, 1], [9, 2]])
+    for wrong in 5, "ab", [9, 1], [(9,)], {1.5: 2}:
+        with pytest.raises(TypeError, match="`bias`"):
+            tokens(bias=wrong)
+    assert tokens(banned=None, allowed=None, bias=None) == tokens(banned=set(), bias={}) == plain
 
 
 def test_files_of_requests(program, kernel, tmp_path):
@@ -343,7 +347,7 @@ def test_names_and_defaults_are_those_of_the_library(monkeypatch):
                 value = float(value) if each.type == "double" else int(value) if each.type not in ("bool", "std::string") else value
                 assert parameters[each.snake].default == others.get(each.snake, value), each.snake
     members = {each.name: each.default for each in dataclasses.fields(megalith.Request)}
-    for each in entries("Request.def", ["REQUEST", "SAMPLING"]):
+    for each in entries("Request.def", ["REQUEST", "SAMPLING", "EDIT"]):
         assert each.snake == "max_new_tokens" or members[each.snake] == float(each.default), each.snake
     ends = {each.snake for each in entries("RequestEnd.def", ["END"])}
     assert ends <= {each.name for each in dataclasses.fields(megalith.Result)}

@@ -139,16 +139,31 @@ def refused(pipelines):
     def run(name, sampling, device="reference", **more):
         line = {"id": "a", "tokens": [5], "max_new_tokens": 3, "eos": [1]} | more | {"sampling": sampling}
         pathlib.Path("r.jsonl").write_text(json.dumps(line).replace("Infinity", "1e39") + "\n")
-        got = subprocess.run(["megalith", "run", f"{pipelines}/{name}.yaml", "--model", "m", "--requests", "r.jsonl",
+        file = f"{name}.yaml" if pathlib.Path(f"{name}.yaml").exists() else f"{pipelines}/{name}.yaml"
+        got = subprocess.run(["megalith", "run", file, "--model", "m", "--requests", "r.jsonl",
                               f"--device={device}"], capture_output=True, text=True)
         print(got.stderr.splitlines()[0] if got.returncode else f"accepted: {sampling}", flush=True)
     run("autoregressive", {"banned": [3]})
     run("canvas_refinement", {"presence_penalty": 1})
+    text = pathlib.Path(pipelines, "sampled.yaml").read_text()
+    pathlib.Path("models").symlink_to(pathlib.Path(pipelines, "models").resolve())
+    line = "      - next: sample(rows[-1:], sampling)\n"
+    best = "      - other: sample(rows[-1:], sampling)\n      - next: argmax(rows[-1:])\n"
+    assert line in text
+    pathlib.Path("argmax.yaml").write_text(text.replace(line, best).replace("append(next)", "append(next if len(other) > 0 else other)"))
+    pathlib.Path("ahead.yaml").write_text(text.replace(line, line.replace("sampling", "sampling, ahead=min(0, len(tokens))")))
+    run("argmax", {"banned": [3]})
+    run("ahead", {"frequency_penalty": 1})
+    run("ahead", {"banned": [3]})
     run("sampled", {"min_new_tokens": 1}, device="cpu")
+    pathlib.Path("r.jsonl").write_text('{"id": "a", "tokens": [5], "max_new_tokens": 3, "sampling": {"bias": [[5, 1]]}}\n')
+    got = subprocess.run(["megalith", "explore", f"{pipelines}/sampled.yaml", "--model", "m", "--requests", "r.jsonl",
+                          "--seeds", "1"], capture_output=True, text=True)
+    print(next(text for text in got.stderr.splitlines() if "error" in text), flush=True)
     run("sampled", {"banned": list(range(64))})
     run("sampled", {"min_new_tokens": 1, "allowed": [1, 2]}, eos=[1], stop=[[2]])
     for sampling in ({"repetition_penalty": 0}, {"frequency_penalty": "1"}, {"presence_penalty": math.inf}, {"min_new_tokens": -1},
-                     {"bias": [5]}, {"bias": [[5, 1], [5, 2]]}, {"bias": {"5": 1}}, {"allowed": []}, {"banned": [5] * 1025},
+                     {"bias": [5]}, {"bias": [[5, 1], [5, 2]]}, {"bias": [[1.0, 2]]}, {"allowed": [1.5]}, {"bias": [[5, 2e4]]}, {"bias": {"5": 1}}, {"allowed": []}, {"banned": [5] * 1025},
                      {"banned": [64]}):
         run("sampled", sampling)
 

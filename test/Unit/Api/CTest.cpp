@@ -165,28 +165,33 @@ TEST(C, BringsWhatChangesLogits) {
     return tokens;
   };
   const std::vector<int32_t> plain = run();
-  megalith_sampling &sampling = request.sampling;
-  sampling.banned = plain.data();
-  sampling.num_banned = 4;
+  megalith_edits &edits = request.edits;
+  edits.banned = plain.data();
+  edits.num_banned = 4;
   for (const int32_t token : run())
     EXPECT_EQ(std::count(plain.begin(), plain.end(), token), 0);
   const int32_t two[] = {9, 200};
-  const float numbers[] = {1e6f, -1e6f};
-  sampling.bias_tokens = two;
-  sampling.bias_values = numbers;
-  sampling.num_bias = 2;
+  const float numbers[] = {1e4f, -1e4f};
+  edits.bias_tokens = two;
+  edits.bias_values = numbers;
+  edits.num_bias = 2;
   EXPECT_EQ(run(), std::vector<int32_t>(4, 9));
-  sampling.allowed = two + 1;
-  sampling.num_allowed = 1;
+  edits.allowed = two + 1;
+  edits.num_allowed = 1;
   EXPECT_EQ(run(), std::vector<int32_t>(4, 200));
-  sampling.allowed = two; // an empty list is no missing one
-  sampling.num_allowed = 0;
+  edits.allowed = two; // an empty list is no missing one
+  edits.num_allowed = 0;
   EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_FAILED);
-  sampling.allowed = nullptr;
-  sampling.presence_penalty = 3e6f; // 9 once, then others, but for 200
+  edits.allowed = nullptr;
+  edits.presence_penalty = 1e4f; // 9 once, then others, but for 200
+  edits.frequency_penalty = 1e4f;
   EXPECT_EQ(run()[0], 9);
   EXPECT_NE(run()[1], 9);
-  sampling.bias_values = nullptr;
+  // A program that was built before there were any.
+  request.size = offsetof(megalith_request, edits);
+  EXPECT_EQ(run(), plain);
+  request.size = sizeof request;
+  edits.bias_values = nullptr;
   EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT);
   megalith_kernel_free(kernel);
 }
@@ -516,6 +521,9 @@ TEST(C, HasTheDefaultsOfCxx) {
 #define SAMPLING(Type, Name, Snake, Default, Text)                                                                     \
   static_assert(std::is_same_v<decltype(cxxRequest.sampling.Name), Type>);                                             \
   EXPECT_TRUE(cxxRequest.sampling.Name == Default && request.sampling.Snake == Default) << #Snake;
+#define EDIT(Type, Name, Snake, Default, Text)                                                                         \
+  static_assert(std::is_same_v<decltype(cxxRequest.sampling.Name), Type>);                                             \
+  EXPECT_TRUE(cxxRequest.sampling.Name == Default && request.edits.Snake == Default) << #Snake;
 #include "megalith/Request.def"
   EXPECT_EQ(run.watchdog, 10);
   EXPECT_EQ(live.watchdog, 10);
