@@ -188,7 +188,8 @@ class Writer:
             return {"quant_method": "gptq", "bits": 8 if "int8" in name else 4, "group_size": self.group,
                     "desc_act": "order" in name, "sym": name not in ("gptq-asym", "gptq-v2", "gptq-v2-order"), "lm_head": False,
                     "checkpoint_format": "gptq" if name in ("gptq", "gptq-asym", "gptq-order") else "gptq_v2",
-                    "damp_percent": 0.01, "true_sequential": True, "meta": {"quantizer": ["gptqmodel:7.7.0"]}}
+                    "damp_percent": 0.01, "true_sequential": True, "meta": {"quantizer": ["gptqmodel:7.7.0"]},
+                    **({"dynamic": {f"-:.*{skip}": {} for skip in self.skip}} if self.skip else {})}
         fp8 = "fp8" in name
         strategy = ("tensor" if "tensor" in name else "channel" if "channel" in name or name == "ct-int8" else
                     "block" if "block" in name else "group")
@@ -200,7 +201,7 @@ class Writer:
         activations = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "token", "dynamic": True}
         return {"quant_method": "compressed-tensors", "format": "float-quantized" if fp8 else "pack-quantized",
                 "quantization_status": "compressed", "global_compression_ratio": None, "kv_cache_scheme": None,
-                "ignore": ["lm_head", *self.skip],
+                "ignore": ["lm_head", *(f"re:.*{skip}" for skip in self.skip)],
                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "output_activations": None,
                                               "input_activations": activations if fp8 else None}}}
 

@@ -75,7 +75,8 @@ def main():
         make(f"of-{columns}", columns, form, {"hidden_size": 128, "num_hidden_layers": 1, "num_key_value_heads": 1,
                                               "head_dim": 32, "vocab_size": 128})
         cases.append((f"of-{columns}", "r.jsonl", SMALL, options))
-    for columns, form in ((96, ["fbgemm", "--skip", "q_proj"]), (160, ["awq", "--group", "32", "--skip", "gate_proj"])):
+    for columns, form in ((96, ["fbgemm", "--skip", "q_proj"]), (160, ["awq", "--group", "32", "--skip", "gate_proj"]),
+                          (192, ["gptq-order", "--group", "32", "--skip", "q_proj"])):
         # Streams of one operand, each of its own format.
         make(f"mixed-{columns}", columns, form, {"hidden_size": 128, "num_hidden_layers": 2, "num_key_value_heads": 2,
                                                  "head_dim": 32, "vocab_size": 128})

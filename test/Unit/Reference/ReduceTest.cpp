@@ -327,6 +327,89 @@ TEST(ReduceTest, AHeadDoesNotDrawWithTheNoiseOfTheTokenBeforeItsOwn) {
   EXPECT_GT(pairs.deviationOfLaw([&](int32_t at) { return heads(at, 0); }), 10);
 }
 
+// docs/language.md, "Settings that follow the text".
+TEST(ReduceTest, EditsComeInTheirOrder) {
+  const std::vector<float> row = {1.0f, 3.0f, -2.0f, 4.0f, 2.0f};
+  Sampling s;
+  s.bias = {{0, 0.5f}, {9, 1.0f}}; // no token of this model
+  s.repetitionPenalty = 2;
+  s.frequencyPenalty = 0.25f;
+  s.presencePenalty = 0.125f;
+  s.banned = {3};
+  RowEdits edits{&s, true, {0, 2, 1, 1, 4}, 2, {4}};
+  EditedRow made = edit(edits, row);
+  // 0: biased, then halved. 2: of the prompt, below 0. 1: halved, twice there. 4: halved, once there.
+  EXPECT_EQ(made.logits, (std::vector<float>{0.75f, 1.5f - 0.5f - 0.125f, -4.0f, 4.0f, 1.0f - 0.25f - 0.125f}));
+  EXPECT_EQ(made.refused, (std::vector<bool>{false, false, false, true, true}));
+  edits.penalties = false; // the text is not known
+  EXPECT_EQ(edit(edits, row).logits, (std::vector<float>{1.5f, 3.0f, -2.0f, 4.0f, 2.0f}));
+  s.allowed = {3, 1};
+  EXPECT_EQ(edit(edits, row).refused, (std::vector<bool>{true, false, true, true, true}));
+  EXPECT_TRUE(edit({}, row).logits.empty());
+}
+
+TEST(ReduceTest, WhatIsRefusedTakesNoPart) {
+  const std::vector<float> row = {1.0f, 3.0f, 2.0f, 4.0f, -1.0f};
+  Sampling s;
+  s.banned = {3};
+  const auto edited = [&](RowReduction with) {
+    with.edits.settings = &s;
+    return with;
+  };
+  const std::vector<float> left = {1.0f, 3.0f, 2.0f, -1.0f};
+  for (const char *name : {"max_prob", "logsumexp", "entropy"})
+    for (const float topP : {1.0f, 0.8f})
+      EXPECT_EQ(one(edited(reducer(name, 1, 0, topP)), row), one(reducer(name, 1, 0, topP), left)) << name;
+  RowReduction four = edited(reducer("top_k"));
+  four.n = 5;
+  EXPECT_EQ(reduceRow(four, row), (std::vector<int32_t>{1, 2, 0, 4}));
+  four = edited(reducer("sample", 1, 2)); // with the border of what is left
+  four.n = 5;
+  EXPECT_EQ(reduceRow(four, row).size(), 2u);
+  EXPECT_EQ(reduceRow(edited(reducer("sample", 0)), row), (std::vector<int32_t>{1}));
+  RowReduction prob = edited(reducer("prob"));
+  prob.token = 3;
+  EXPECT_EQ(one(prob, row), 0.0f);
+  // A replay of other sums: what is near may be there, what is refused may not.
+  const RowReduction best = edited(reducer("sample", 0));
+  EXPECT_EQ(whyNotReduced(best, row, {2}, 0.6), "");
+  EXPECT_NE(whyNotReduced(best, row, {2}, 0.4), "");
+  EXPECT_NE(whyNotReduced(best, row, {3}, 0.6), "");
+  s.banned = {0, 1, 2, 3, 4};
+  EXPECT_TRUE(reduceRow(edited(reducer("sample")), row).empty());
+  EXPECT_TRUE(reduceRow(edited(reducer("top_k")), row).empty());
+  EXPECT_EQ(one(edited(reducer("max_prob")), row), 0.0f);
+  EXPECT_EQ(one(edited(reducer("entropy")), row), 0.0f);
+  EXPECT_EQ(one(edited(reducer("logsumexp")), row), -unlimited);
+  EXPECT_EQ(whyNotReduced(edited(reducer("sample")), row, {}, 0.1), "");
+  EXPECT_NE(whyNotReduced(edited(reducer("sample")), row, {3}, 0.1), "");
+}
+
+TEST(ReduceTest, DrawsOfAnEditedRowHaveItsLaw) {
+  Sampling s;
+  s.bias = {{3, 1.5f}, {7, -0.75f}};
+  s.repetitionPenalty = 1.5f;
+  s.frequencyPenalty = 0.5f;
+  s.banned = {1, 12};
+  for (const auto &[temperature, topK, topP] : {std::tuple(1.0f, 0, 1.0f), {0.7f, 0, 0.9f}, {1.3f, 12, 1.0f}}) {
+    const std::vector<float> row = randomRow(40, 71);
+    RowReduction sample = reducer("sample", temperature, topK, topP);
+    sample.edits = {&s, true, {3, 5, 5, 9, 20}, 1, {}};
+    const EditedRow made = edit(sample.edits, row);
+    std::vector<double> p(row.size());
+    double sum = 0;
+    for (int32_t t : tokensLeft(sample, row))
+      sum += p[t] = std::exp(made.logits[t] / temperature);
+    for (double &v : p)
+      v /= sum;
+    EXPECT_EQ(p[1] + p[12], 0.0);
+    std::vector<int> counts(row.size());
+    for (sample.position = 0; sample.position < 40000; ++sample.position)
+      ++counts[reduceRow(sample, row).at(0)];
+    EXPECT_LT(std::fabs(deviation(counts, p)), 4);
+  }
+}
+
 TEST(ReduceTest, AResidualOfEqualRowsIsAPlainDraw) {
   const std::vector<float> row = randomRow(16, 3);
   for (int32_t position = 0; position < 100; ++position) {
