@@ -404,7 +404,7 @@ TEST(ReduceTest, DrawsOfAnEditedRowHaveItsLaw) {
       v /= sum;
     EXPECT_EQ(p[1] + p[12], 0.0);
     std::vector<int> counts(row.size());
-    for (sample.position = 0; sample.position < 40000; ++sample.position)
+    for (sample.position = 0; sample.position < 12000; ++sample.position)
       ++counts[reduceRow(sample, row).at(0)];
     EXPECT_LT(std::fabs(deviation(counts, p)), 4);
   }
