@@ -16,8 +16,9 @@ constexpr uint32_t MostDepth = 1000; ///< that is asked for; the automaton ends 
 
 uint32_t depthOf(const Json &value, const char *name) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > MostDepth)
-    refuse(fmt::format("`{}` of the format must be a whole number, how deep lists and objects may be nested, found `{}`",
-                       name, jsonShort(value)));
+    refuse(
+        fmt::format("`{}` of the format must be a whole number, how deep lists and objects may be nested, found `{}`",
+                    name, jsonShort(value)));
   return value.get<uint32_t>();
 }
 

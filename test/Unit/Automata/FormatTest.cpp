@@ -28,7 +28,8 @@ TEST(Format, HasFourKinds) {
   EXPECT_FALSE(formatAccepts(R"({"json": 1})", "[[1]]"));
   EXPECT_TRUE(formatAccepts(R"({"json": 0})", "\"a\""));
   // The order of keys is that of the schema, which is not that of the alphabet.
-  const char *schema = R"({"json_schema": {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}},
+  const char *schema =
+      R"({"json_schema": {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}},
                                            "required": ["a", "b"], "additionalProperties": false}})";
   EXPECT_TRUE(formatAccepts(schema, R"({"b": null, "a": null})"));
   EXPECT_FALSE(formatAccepts(schema, R"({"a": null, "b": null})"));
@@ -47,7 +48,8 @@ TEST(Format, SaysWhatItIsNot) {
   EXPECT_EQ(formatProblem(R"({"grammar": ""})"), "the format has a member `grammar`; it has one of " + kinds);
   EXPECT_EQ(formatProblem(R"({"regex": "a", "json": 1})"),
             "the format has both `regex` and `json`; it has one of " + kinds);
-  EXPECT_EQ(formatProblem(R"({"regex": "a", "depth": 1})"), "`depth` of the format is of `json_schema`, not of `regex`");
+  EXPECT_EQ(formatProblem(R"({"regex": "a", "depth": 1})"),
+            "`depth` of the format is of `json_schema`, not of `regex`");
   EXPECT_EQ(formatProblem(R"({"regex": 1})"), "`regex` of the format must be a text, found `1`");
   EXPECT_EQ(formatProblem(R"({"choice": []})"), "`choice` of the format must be a list of texts, found `[]`");
   EXPECT_EQ(formatProblem(R"({"choice": ["a", ""]})"),
@@ -63,5 +65,6 @@ TEST(Format, SaysWhatItIsNot) {
   EXPECT_NE(formatProblem(R"({"json_schema": {"minimum": 1}})"), "no problem");
   Limits few;
   few.nodes = 40;
-  EXPECT_EQ(formatProblem(R"({"choice": ["abcdefgh", "ijklmnop"]})", few).substr(0, 30), "`choice` of the format has mor");
+  EXPECT_EQ(formatProblem(R"({"choice": ["abcdefgh", "ijklmnop"]})", few).substr(0, 30),
+            "`choice` of the format has mor");
 }
