@@ -51,11 +51,18 @@ struct Sampling {
   std::map<int32_t, float> bias = {};               ///< by token, -10000 to 10000; at most limits::edits
   std::vector<int32_t> banned = {};                 ///< are never drawn; at most limits::edits
   std::optional<std::vector<int32_t>> allowed = {}; ///< no others are drawn; at least one, at most limits::edits
-  /// It has some of these.
-  bool edits() const {
-    return repetitionPenalty != 1 || presencePenalty != 0 || frequencyPenalty != 0 || minNewTokens != 0 ||
-           !bias.empty() || !banned.empty() || allowed;
+  /// The first of these that it has, as files of requests call it; null: it has none.
+  const char *firstEdit() const {
+    return repetitionPenalty != 1  ? "repetition_penalty"
+           : presencePenalty != 0  ? "presence_penalty"
+           : frequencyPenalty != 0 ? "frequency_penalty"
+           : minNewTokens != 0     ? "min_new_tokens"
+           : !bias.empty()         ? "bias"
+           : !banned.empty()       ? "banned"
+           : allowed               ? "allowed"
+                                   : nullptr;
   }
+  bool edits() const { return firstEdit() != nullptr; }
   bool operator==(const Sampling &) const = default;
 };
 
@@ -121,6 +128,14 @@ struct Request {
     return hash;
   }
 
+  /// Tokens that end it at once: of `eos`, and stop sequences of one token.
+  std::vector<int32_t> endTokens() const {
+    std::vector<int32_t> ends = eos.value_or(std::vector<int32_t>());
+    for (const std::vector<int32_t> &sequence : stop)
+      if (sequence.size() == 1)
+        ends.push_back(sequence[0]);
+    return ends;
+  }
   /// Whether the request ends with the last of these tokens, which are its prompt and some generated ones. A stop
   /// sequence stands in generated ones alone.
   bool endsIn(const std::vector<int32_t> &all) const {

@@ -109,17 +109,6 @@ static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
   return some ? why : "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
 }
 
-/// The first of these settings that a request has, for messages.
-static const char *firstEdit(const Sampling &s) {
-  return s.repetitionPenalty != 1  ? "repetition_penalty"
-         : s.presencePenalty != 0  ? "presence_penalty"
-         : s.frequencyPenalty != 0 ? "frequency_penalty"
-         : s.minNewTokens != 0     ? "min_new_tokens"
-         : !s.bias.empty()         ? "bias"
-         : !s.banned.empty()       ? "banned"
-                                   : "allowed";
-}
-
 /// Whether they leave no token of those that all models have, in front of the answer's end. `tokens`: how many these
 /// are.
 static bool leavesNone(const driver::Compilation &compiled, const Request &r, int64_t &tokens) {
@@ -127,13 +116,9 @@ static bool leavesNone(const driver::Compilation &compiled, const Request &r, in
   for (const ir::Operation *model : compiled.module.all(ir::Op::Model))
     tokens = std::min<int64_t>(tokens, model->get<ir::attr::vocab>());
   std::set<int32_t> refused(r.sampling.banned.begin(), r.sampling.banned.end());
-  if (r.sampling.minNewTokens > 0) {
-    if (r.eos)
-      refused.insert(r.eos->begin(), r.eos->end());
-    for (const std::vector<int32_t> &sequence : r.stop)
-      if (sequence.size() == 1)
-        refused.insert(sequence[0]);
-  }
+  if (r.sampling.minNewTokens > 0)
+    for (const int32_t token : r.endTokens())
+      refused.insert(token);
   const auto isLeft = [&](int64_t token) { return token < tokens && !refused.count(static_cast<int32_t>(token)); };
   if (r.sampling.allowed)
     return llvm::none_of(*r.sampling.allowed, isLeft);
@@ -148,7 +133,7 @@ static void checkEdits(const driver::Compilation &compiled, const Request &r, So
   const std::string id = text::printable(r.id.text, 120);
   int64_t tokens = 0;
   if (const std::string problem = whyNoEdits(compiled.module, s); !problem.empty())
-    diags.report(Diag::RequestEdits, loc, id, firstEdit(s), problem);
+    diags.report(Diag::RequestEdits, loc, id, s.firstEdit(), problem);
   else if (leavesNone(compiled, r, tokens))
     diags.report(Diag::RequestEdits, loc, id,
                  s.allowed           ? "allowed"
@@ -160,7 +145,7 @@ static void checkEdits(const driver::Compilation &compiled, const Request &r, So
 void api::checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags) {
   if (request.sampling.edits() && kernel.device != Device::Reference)
     diags.report(Diag::RequestEdits, placeOf(request, diags.sources()), text::printable(request.id.text, 120),
-                 firstEdit(request.sampling), "kernels do not have it yet; the reference executor does");
+                 request.sampling.firstEdit(), "kernels do not have it yet; the reference executor does");
 }
 
 /// What the reader of files of requests has checked already, but for settings that nothing reads.

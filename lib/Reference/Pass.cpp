@@ -246,12 +246,8 @@ RowEdits Machine::editsOf(const Running &r, const ReducerInput &input, int32_t p
   const Request &request = *r.input;
   RowEdits edits{&request.sampling, input.ahead == 0, std::move(text), request.tokens.size()};
   const int64_t generated = position - std::ssize(request.tokens);
-  if (generated >= 0 && generated < request.sampling.minNewTokens) {
-    edits.ends = request.eos.value_or(std::vector<int32_t>());
-    for (const std::vector<int32_t> &stop : request.stop)
-      if (stop.size() == 1)
-        edits.ends.push_back(stop[0]);
-  }
+  if (generated >= 0 && generated < request.sampling.minNewTokens)
+    edits.ends = request.endTokens();
   return edits;
 }
 

@@ -148,15 +148,20 @@ megalith_kernel *loaded(const char *pipeline) {
   return kernel;
 }
 
-TEST(C, BringsWhatChangesLogits) {
-  megalith_kernel *kernel = loaded("sampled.yaml");
-  const int32_t prompt[] = {73, 110, 32};
+static megalith_request forFourTokens() {
+  static const int32_t prompt[] = {73, 110, 32};
   megalith_request request = MEGALITH_REQUEST_INIT;
   request.id = "a";
   request.tokens = prompt;
   request.num_tokens = 3;
   request.max_new_tokens = 4;
   request.no_eos = 1;
+  return request;
+}
+
+TEST(C, BringsWhatChangesLogits) {
+  megalith_kernel *kernel = loaded("sampled.yaml");
+  megalith_request request = forFourTokens();
   const megalith_results *results = nullptr;
   const auto run = [&] {
     EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_OK);
@@ -531,13 +536,7 @@ TEST(C, HasTheDefaultsOfCxx) {
 
 TEST(C, GivesAllThatARunGives) {
   megalith_kernel *kernel = loaded("sampled.yaml");
-  const int32_t prompt[] = {73, 110, 32};
-  megalith_request request = MEGALITH_REQUEST_INIT;
-  request.id = "a";
-  request.tokens = prompt;
-  request.num_tokens = 3;
-  request.max_new_tokens = 4;
-  request.no_eos = 1;
+  megalith_request request = forFourTokens();
   megalith_run_options how = MEGALITH_RUN_OPTIONS_INIT;
   how.logits = how.gauges = 1;
   how.repeat = 2;
