@@ -191,6 +191,19 @@ public:
   /// The path of its config.json.
   std::string configFile() const;
 
+  /// What each token spells in the middle of a text, for requests with a `format`: bytes; empty for what is no part of
+  /// a text (special tokens, padding), and tokens behind the last one are. A byte vocabulary needs none. Not while a
+  /// session is open.
+  Status setTokenBytes(std::vector<std::string> bytes);
+  /// Of Sampling::format.
+  struct AnswerFormat {
+    int64_t states = 0, masks = 0;  ///< of its automaton; different sets of tokens
+    size_t bytes = 0;               ///< of memory
+    std::vector<std::string> notes; ///< what was asked for and is not among its texts
+  };
+  /// Makes the format, which is kept for the requests that have it; from any thread.
+  Expected<AnswerFormat> prepareFormat(const std::string &format) const;
+
   /// The YAML files as they were read, and the IR: control, models or both.
   std::string ast() const;
   enum class Ir { All, Control, Models };

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +35,10 @@ struct MEGALITH_API RequestId {
   bool operator==(const RequestId &) const = default;
 };
 
+namespace automata {
+struct TokenFormat;
+}
+
 /// How tokens of a request are drawn. A temperature of 0 draws none: the best token has all the probability.
 struct Sampling {
   float temperature = 0; ///< 0, or above
@@ -51,6 +56,9 @@ struct Sampling {
   std::map<int32_t, float> bias = {};               ///< by token, -10000 to 10000; at most limits::edits
   std::vector<int32_t> banned = {};                 ///< are never drawn; at most limits::edits
   std::optional<std::vector<int32_t>> allowed = {}; ///< no others are drawn; at least one, at most limits::edits
+  /// What the answer has to be, JSON text with one member: `{"regex": "[a-z]+"}`, `{"choice": ["yes", "no"]}`,
+  /// `{"json_schema": {...}, "depth": 3}`, `{"json": 3}`. Empty: anything. docs/language.md, "Formats".
+  std::string format = {};
   /// The first of these that it has, as files of requests call it; null: it has none.
   const char *firstEdit() const {
     return repetitionPenalty != 1  ? "repetition_penalty"
@@ -60,10 +68,18 @@ struct Sampling {
            : !bias.empty()         ? "bias"
            : !banned.empty()       ? "banned"
            : allowed               ? "allowed"
+           : !format.empty()       ? "format"
                                    : nullptr;
   }
   bool edits() const { return firstEdit() != nullptr; }
   bool operator==(const Sampling &) const = default;
+};
+
+/// A request's format as an executor walks it. The library puts it there. It is made of the format's text, so it is
+/// nothing to compare.
+struct FormatOfRequest {
+  std::shared_ptr<const automata::TokenFormat> tokens;
+  bool operator==(const FormatOfRequest &) const { return true; }
 };
 
 /// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of
@@ -104,6 +120,7 @@ struct Request {
   /// In a pool with an index it finds pages of requests with the same number only. Not negative; 0: the common one.
   int64_t cache = 0;
   Sampling sampling = {};
+  FormatOfRequest format = {}; ///< of `sampling.format`
   /// What the pipeline's inputs are, by name. One that has a default may be left out.
   std::map<std::string, InputValue> inputs = {};
   /// The kernel knows nothing of it before. Requests arrive in their order.

@@ -27,6 +27,7 @@ struct RequestEnd {
   int64_t rows = 0;   ///< that it fed
   /// Positions of its prompt that the first model's pool had in its index, so that they were not fed
   int64_t found = 0;
+  std::string format = {}; ///< of a request with a format: `complete` (the answer is one of its texts) or `partial`
   // ---
   bool operator==(const RequestEnd &) const = default;
 };

@@ -180,6 +180,7 @@ typedef struct megalith_edits {
   size_t num_banned;
   const int32_t *allowed; /**< no others are drawn; NULL: all may be */
   size_t num_allowed;
+  const char *format; /**< what the answer has to be, JSON text: `{"regex": "[a-z]+"}`; NULL: anything */
 } megalith_edits;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
@@ -222,7 +223,7 @@ typedef struct megalith_request {
   int is_cancelled;
   megalith_edits edits;
 } megalith_request;
-#define MEGALITH_EDITS_INIT {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define MEGALITH_EDITS_INIT {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 #define MEGALITH_REQUEST_INIT                                                                                          \
   {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 1, 0, 0, 0}, {0, 0}, {0, 0}, 0,       \
    MEGALITH_EDITS_INIT}
@@ -309,6 +310,7 @@ typedef struct megalith_result {
   int64_t passes; /**< of models that it was in */
   int64_t rows;   /**< that it fed */
   int64_t found; /**< positions of its prompt that the first model's pool had in its index, so that they were not fed */
+  const char *format; /**< of a request with a format: `complete` (the answer is one of its texts) or `partial` */
   /* --- */
   const megalith_errors *error; /**< why it ended with a fault or was cut off; NULL: it ended well */
   double arrived, admitted;
@@ -441,6 +443,7 @@ typedef struct megalith_live_end {
   int64_t passes; /**< of models that it was in */
   int64_t rows;   /**< that it fed */
   int64_t found; /**< positions of its prompt that the first model's pool had in its index, so that they were not fed */
+  const char *format;    /**< of a request with a format: `complete` (the answer is one of its texts) or `partial` */
   int64_t prompt_tokens; /**< of its prompt */
   int64_t generated;     /**< new tokens */
   double submitted;      /**< in milliseconds since the session opened, as the next ones; negative: it never came */

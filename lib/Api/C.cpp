@@ -356,6 +356,7 @@ bool editsOf(const megalith_edits &in, Sampling &out) {
   out.banned.assign(in.banned, in.banned + in.num_banned);
   if (in.allowed)
     out.allowed.emplace(in.allowed, in.allowed + in.num_allowed);
+  out.format = textOf(in.format);
   return true;
 }
 

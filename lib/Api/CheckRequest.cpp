@@ -74,7 +74,8 @@ bool api::readsSettings(const ir::Module &module) {
 /// Settings by a row's own text: whether all tokens that the first model gives are drawn under them, from rows that
 /// have a text. Empty: they are.
 static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
-  const bool penalties = s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0;
+  const bool needsText =
+      s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0 || !s.format.empty();
   std::map<uint32_t, int64_t> constants;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     if (op.op == ir::Op::Const)
@@ -98,10 +99,10 @@ static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
       if (call.name == first && givesTokens && !reduce.has<ir::attr::edited>())
         why = fmt::format("`{}` in {} takes tokens of `{}` without `sampling`", reduce.name, module.place(reduce.loc),
                           first);
-      else if (reduce.has<ir::attr::edited>() && ahead && penalties && known == constants.end())
+      else if (reduce.has<ir::attr::edited>() && ahead && needsText && known == constants.end())
         why = fmt::format("the `ahead` of `{}` in {} is no constant, so it may be below 0, where no text is known",
                           reduce.name, module.place(reduce.loc));
-      else if (reduce.has<ir::attr::edited>() && ahead && penalties && known->second < 0)
+      else if (reduce.has<ir::attr::edited>() && ahead && needsText && known->second < 0)
         why = fmt::format("`{}` in {} draws from rows whose text is not known yet (`ahead`)", reduce.name,
                           module.place(reduce.loc));
     }
@@ -119,7 +120,14 @@ static bool leavesNone(const driver::Compilation &compiled, const Request &r, in
   if (r.sampling.minNewTokens > 0)
     for (const int32_t token : r.endTokens())
       refused.insert(token);
-  const auto isLeft = [&](int64_t token) { return token < tokens && !refused.count(static_cast<int32_t>(token)); };
+  const automata::TokenFormat *format = r.format.tokens.get();
+  const bool mayEnd = format && format->isComplete(format->format.automaton.start);
+  const auto isLeft = [&](int64_t token) {
+    const auto id = static_cast<int32_t>(token);
+    const bool ends = r.eos && llvm::is_contained(*r.eos, id);
+    return token < tokens && !refused.count(id) &&
+           (!format || (ends ? mayEnd : format->allows(format->format.automaton.start, id)));
+  };
   if (r.sampling.allowed)
     return llvm::none_of(*r.sampling.allowed, isLeft);
   for (int64_t token = 0; token < tokens; ++token)
@@ -136,7 +144,8 @@ static void checkEdits(const driver::Compilation &compiled, const Request &r, So
     diags.report(Diag::RequestEdits, loc, id, s.firstEdit(), problem);
   else if (leavesNone(compiled, r, tokens))
     diags.report(Diag::RequestEdits, loc, id,
-                 s.allowed           ? "allowed"
+                 r.format.tokens     ? "format"
+                 : s.allowed         ? "allowed"
                  : !s.banned.empty() ? "banned"
                                      : "min_new_tokens",
                  fmt::format("of the {} tokens that each model has it leaves none that may be drawn", tokens));
@@ -149,7 +158,7 @@ void api::checkEdits(const Kernel::State &kernel, const Request &request, Diagno
 }
 
 /// What the reader of files of requests has checked already, but for settings that nothing reads.
-static void checkForm(const Program::State &program, const Request &r, SourceLoc loc, Diagnostics &diags) {
+static void checkForm(const Program::State &program, Request &r, SourceLoc loc, Diagnostics &diags) {
   const driver::Compilation &compiled = program.compiled;
   const int64_t vocab = program.vocabulary();
   const std::string id = text::printable(r.id.text, 120);
@@ -191,13 +200,19 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
     diags.report(Diag::RequestStop, loc, fmt::format("request `{}`: {}", id, problem));
   if (const std::string problem = whyNotThen({r}, 0); !problem.empty())
     diags.report(Diag::RequestTime, loc, fmt::format("request `{}`: {}", id, problem));
+  if (!r.sampling.format.empty() && diags.errors() == before)
+    try {
+      r.format.tokens = program.formatOf(r.sampling.format);
+    } catch (const automata::Refused &refused) {
+      diags.report(Diag::RequestFormat, loc, fmt::format("request `{}`: {}", id, refused.message));
+    }
   if (r.sampling.edits() && diags.errors() == before)
     checkEdits(compiled, r, loc, diags);
   if (const auto problem = checkInputs(ir::inputsOf(compiled.module), r, vocab))
     diags.report(Diag::RequestInput, loc, fmt::format("request `{}`: {}", id, problem->message));
 }
 
-void api::checkRequest(const Program::State &program, const Request &request, Diagnostics &diags) {
+void api::checkRequest(const Program::State &program, Request &request, Diagnostics &diags) {
   const SourceLoc loc = placeOf(request, diags.sources());
   const unsigned before = diags.errors();
   checkForm(program, request, loc, diags);

@@ -51,7 +51,7 @@ struct LiveSession::State {
   }
 
   /// Whether the request can be one of this session; reports why not.
-  void check(const Request &request, const LiveWanted &wanted, Diagnostics &diags) const {
+  void check(Request &request, const LiveWanted &wanted, Diagnostics &diags) const {
     const SourceLoc loc = placeOf(request, diags.sources());
     const std::string id = text::printable(request.id.text, 120);
     if (request.arrives != When() || request.cancelled)

@@ -21,7 +21,7 @@ std::vector<std::string> tools::paramNames(const Program &program) {
 Status tools::checkRequests(const Program &program, const std::vector<Request> &requests) {
   return guarded<Done>([&]() -> Status {
     Diagnostics diags(program.internals()->sources);
-    for (const Request &request : requests)
+    for (Request request : requests)
       if (!diags.hasErrors()) // one like another
         checkRequest(*program.internals(), request, diags);
     return diags.hasErrors() ? Status(diags.messages()) : Status(Done());

@@ -97,6 +97,50 @@ std::string Program::State::whyNoPromptLogprobs() const {
   return models.empty() ? "it has no model" : ir::whyNoPromptRows(compiled.module, models.front()->name);
 }
 
+std::shared_ptr<const automata::TokenFormat> Program::State::formatOf(const std::string &text) const {
+  std::shared_ptr<automata::Formats> known;
+  {
+    const std::lock_guard lock(formatsMutex);
+    if (!formats && model() && model()->checked.byteVocabulary) {
+      std::vector<std::string> bytes(vocabulary());
+      for (size_t token = 0; token < std::min<size_t>(256, bytes.size()); ++token)
+        bytes[token] = static_cast<char>(token);
+      formats = std::make_shared<automata::Formats>(std::make_shared<automata::TokenBytes>(std::move(bytes)));
+    }
+    known = formats;
+  }
+  if (!known)
+    throw automata::Refused{
+        "what the tokens spell is not known here: programs say it (`setTokenBytes`), Python and the "
+        "server read it from the tokenizer",
+        {}};
+  return known->find(text);
+}
+
+Status Program::setTokenBytes(std::vector<std::string> bytes) {
+  return guarded<Done>([&]() -> Status {
+    if (int64_t(bytes.size()) > vocabulary())
+      return failure(Diag::RequestFormat, fmt::format("there are the bytes of {} tokens, and the vocabulary has {}",
+                                                      bytes.size(), vocabulary()));
+    bytes.resize(vocabulary());
+    auto made = std::make_shared<automata::Formats>(std::make_shared<automata::TokenBytes>(std::move(bytes)));
+    const std::lock_guard lock(state->formatsMutex);
+    state->formats = std::move(made);
+    return Done();
+  });
+}
+
+Expected<Program::AnswerFormat> Program::prepareFormat(const std::string &format) const {
+  return guarded<AnswerFormat>([&]() -> Expected<AnswerFormat> {
+    try {
+      const auto made = state->formatOf(format);
+      return AnswerFormat{made->format.automaton.states(), made->masks.count(), made->bytes(), made->format.notes};
+    } catch (const automata::Refused &refused) {
+      return failure(Diag::RequestFormat, refused.message);
+    }
+  });
+}
+
 int64_t Program::vocabulary() const { return state->vocabulary(); }
 int64_t Program::logitsVocabulary() const { return state->vocabulary(); }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }

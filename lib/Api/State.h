@@ -3,6 +3,7 @@
 #define MEGALITH_LIB_API_STATE_H
 
 #include "megalith/Api.h"
+#include "megalith/Automata/TokenFormat.h"
 #include "megalith/Driver/Compilation.h"
 #include "runtime/CallEngine.h"
 #include "runtime/Engine.h"
@@ -26,6 +27,12 @@ struct Program::State {
   /// Tokens that requests may have: those of the largest vocabulary. A token that a model lacks faults when it is fed.
   int64_t vocabulary() const;
   std::string whyNoPromptLogprobs() const;
+
+  /// The format of this text. Throws automata::Refused. From any thread.
+  std::shared_ptr<const automata::TokenFormat> formatOf(const std::string &text) const;
+  /// Null: nobody said what tokens spell. Set once, or before sessions are open.
+  mutable std::shared_ptr<automata::Formats> formats;
+  mutable std::mutex formatsMutex;
 };
 
 struct Kernel::State {
@@ -161,7 +168,8 @@ bool canRun(const Program::State &program, Diagnostics &diags);
 bool readsSettings(const ir::Module &module);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'
 /// positions (`request-too-long`).
-void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);
+/// Makes its format.
+void checkRequest(const Program::State &program, Request &request, Diagnostics &diags);
 /// Whether this kernel has all settings that the request has; reports `request-edits`.
 void checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags);
 

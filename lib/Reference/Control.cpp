@@ -305,7 +305,7 @@ void Control::setField(const Operation &op) {
 
 void Control::append(const Operation &op) {
   int32_t count = 0;
-  std::optional<int32_t> stranger; // what is no token
+  std::optional<int32_t> stranger, refused; // what is no token; what the format does not have there
   const std::vector<int32_t> given = operand(op, 0).seq;
   const std::vector<int32_t> stop = op.operands.size() > 1 ? operand(op, 1).seq : std::vector<int32_t>();
   for (int32_t token : given) {
@@ -315,18 +315,29 @@ void Control::append(const Operation &op) {
       stranger = token;
       break;
     }
+    const bool ends = r.format() && r.input->eos && llvm::is_contained(*r.input->eos, token);
+    const uint16_t state = r.format() && !ends ? r.format()->step(r.formatState, token) : r.formatState;
+    if (r.format() && !(ends ? r.format()->isComplete(state) : state != automata::Automaton::Dead)) {
+      refused = token;
+      break;
+    }
     if (machine.options.keepLogits || r.keepLogits) {
       const std::vector<float> *line = r.nextLogits();
       r.result.logits.push_back(line ? *line : std::vector<float>());
     }
     r.tokens.push_back(token);
-    r.sawEos = r.input->endsIn(r.tokens);
+    r.formatState = state;
+    r.sawEos = r.input->endsIn(r.tokens) || (r.format() && r.format()->isFinal(state));
     ++count;
     if (!stop.empty() && stop.size() <= r.tokens.size() && std::equal(stop.rbegin(), stop.rend(), r.tokens.rbegin()))
       break;
   }
   if (count > 0)
     r.result.appends.push_back({tick, count});
+  if (refused)
+    throw FaultSignal{Fault::Format, op.loc, {*refused, static_cast<int32_t>(r.generated())}};
+  if (stranger == -1 && r.input->sampling.edits())
+    throw FaultSignal{Fault::NoToken, op.loc};
   if (stranger)
     throw FaultSignal{Fault::TokenRange, op.loc, {*stranger, static_cast<int32_t>(program.vocab)}};
   set(op, count);

@@ -101,7 +101,8 @@ struct Running {
   const Request *input = nullptr;
   std::shared_ptr<const Request> owned; ///< the same, if it came from the host
   std::vector<int32_t> tokens;          ///< prompt and appended
-  bool sawEos = false;
+  bool sawEos = false;                  ///< or its format has no text that goes on
+  uint16_t formatState = 0;             ///< behind `tokens`, but for an end token
   int state = 0;
   int32_t slot = -1;
   Fault fault = Fault::None;
@@ -151,6 +152,10 @@ struct Running {
 
   int64_t generated() const { return static_cast<int64_t>(tokens.size() - input->tokens.size()); }
   int64_t budget() const { return input->maxNewTokens - generated(); }
+  /// What the answer has to be; null: anything.
+  const automata::TokenFormat *format() const { return input->format.tokens.get(); }
+  /// Its state behind a text that goes on from `state` with these tokens. None goes on behind an end.
+  uint16_t walkFormat(uint16_t state, std::span<const int32_t> more) const;
   bool finished() const { return sawEos || budget() <= 0; }
   int64_t known(int pool) const;
   /// The text on the path of the row that stands or will stand at a place of the call's pool.

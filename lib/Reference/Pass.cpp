@@ -166,14 +166,15 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
   return std::nullopt;
 }
 
-/// Every row must be a token and, below the end of the request's tokens, the one that stands there. A draft that the
-/// model lacks cannot be accepted, and what a model after the first one gives are drafts: these may be any token.
+/// A row without a token, which a format has where no text of it goes on, is one that nobody accepts.
+/// Every other row must be a token and, below the end of the request's tokens, the one that stands there. A draft that
+/// the model lacks cannot be accepted, and what a model after the first one gives are drafts: these may be any token.
 std::optional<FaultSignal> Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   const bool mustKnow = pool == 0 && r.call.op->get<ir::attr::kv>() != ir::KvUse::Draft;
   const int64_t end = mustKnow ? models[pool]->vocab() : INT32_MAX; // the greatest number is no token of any model
   for (int64_t i = 0; i < rows; ++i) {
     const FedRow &row = r.call.feed[i];
-    if (row.token < 0 || row.token >= end)
+    if (row.token >= end || (row.token < 0 && !(row.token == -1 && r.format())))
       return FaultSignal{Fault::TokenRange, {}, {row.token, static_cast<int32_t>(end)}};
     if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
       return FaultSignal{Fault::FeedMismatch, {}, {row.position, row.token, r.tokens[row.position]}};
@@ -240,14 +241,27 @@ std::vector<int32_t> Running::textOf(int64_t place) const {
   return text;
 }
 
+uint16_t Running::walkFormat(uint16_t state, std::span<const int32_t> more) const {
+  for (const int32_t token : more)
+    state =
+        input->eos && llvm::is_contained(*input->eos, token) ? automata::Automaton::Dead : format()->step(state, token);
+  return state;
+}
+
 /// `position`: of the token that the row gives. Of one that is farther away than the next one nobody knows the text
 /// before it.
 RowEdits Machine::editsOf(const Running &r, const ReducerInput &input, int32_t position, std::vector<int32_t> text) {
   const Request &request = *r.input;
   RowEdits edits{&request.sampling, input.ahead == 0, std::move(text), request.tokens.size()};
+  // Rows in front of the answer's give tokens of the prompt.
+  if (r.format() && edits.knowsText && edits.text.size() >= edits.prompt) {
+    edits.format = r.format();
+    edits.state = r.walkFormat(edits.format->format.automaton.start, std::span(edits.text).subspan(edits.prompt));
+    edits.eos = request.eos.value_or(std::vector<int32_t>());
+  }
   const int64_t generated = position - std::ssize(request.tokens);
   if (generated >= 0 && generated < request.sampling.minNewTokens)
-    edits.ends = request.endTokens();
+    edits.early = request.endTokens();
   return edits;
 }
 

@@ -1,6 +1,7 @@
 #include "megalith/Reference/Reduce.h"
 #include "device/Exact.h"
 #include "device/Sampling.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -183,7 +184,7 @@ EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
   for (const auto &[token, number] : s.bias)
     if (isToken(token))
       row.logits[token] = exact::add(row.logits[token], number);
-  if (edits.penalties) {
+  if (edits.knowsText) {
     if (s.repetitionPenalty != 1)
       for (const int32_t token : std::set<int32_t>(edits.text.begin(), edits.text.end()))
         if (isToken(token)) {
@@ -208,10 +209,16 @@ EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
       if (isToken(token))
         row.refused[token] = false;
   }
-  for (const std::vector<int32_t> *tokens : {&s.banned, &edits.ends})
+  for (const std::vector<int32_t> *tokens : {&s.banned, &edits.early})
     for (const int32_t token : *tokens)
       if (isToken(token))
         row.refused[token] = true;
+  if (edits.format) {
+    const bool ends = edits.format->isComplete(edits.state) && !edits.format->isFinal(edits.state);
+    for (int32_t token = 0; token < vocab; ++token)
+      if (llvm::is_contained(edits.eos, token) ? !ends : !edits.format->allows(edits.state, token))
+        row.refused[token] = true;
+  }
   return row;
 }
 

@@ -78,7 +78,7 @@ public:
 
   int64_t vocab() const { return vocabulary; }
   /// The line of a token in an embedding. One that the model lacks has the first line.
-  int64_t lineOfToken(int64_t token) const { return token < vocabulary ? token : 0; }
+  int64_t lineOfToken(int64_t token) const { return token >= 0 && token < vocabulary ? token : 0; }
   KvStore &kv() { return *store; }
 
 private:

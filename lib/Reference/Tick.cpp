@@ -59,6 +59,8 @@ Running &Machine::add(int64_t number, const Request &input) {
   r.number = number;
   r.input = &input;
   r.tokens = input.tokens;
+  if (r.format())
+    r.formatState = r.format()->format.automaton.start;
   r.state = r.before = program.initialState;
   r.kv.resize(program.pools.size());
   for (const FieldInfo &field : program.fields)
@@ -507,6 +509,8 @@ RequestEnd Machine::endOf(const Running &r) const {
     end.place = program.module.place(r.faultLoc);
     end.faultDetail = faultDetail(end.fault, r.faultNumbers);
   }
+  if (r.format())
+    end.format = r.format()->isComplete(r.formatState) ? "complete" : "partial";
   end.passes = r.result.passes;
   end.rows = r.result.rows;
   end.found = r.result.found;

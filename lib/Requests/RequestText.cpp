@@ -28,6 +28,8 @@ ordered_json megalith::samplingJson(const Sampling &s) {
     out["banned"] = s.banned;
   if (s.allowed)
     out["allowed"] = *s.allowed;
+  if (!s.format.empty())
+    out["format"] = s.format;
   return out;
 }
 

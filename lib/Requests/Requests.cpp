@@ -231,9 +231,19 @@ std::optional<FileError> LineReader::readSampling() {
   const auto wrong = [&](const std::string &what) {
     return fail("request-sampling", fmt::format("request `{}`: {}", shownId(), what), "sampling");
   };
-  constexpr const char *keys[] = {
-      "temperature",       "top_k",          "top_p", "min_p",  "seed",   "repetition_penalty", "presence_penalty",
-      "frequency_penalty", "min_new_tokens", "bias",  "banned", "allowed"};
+  constexpr const char *keys[] = {"temperature",
+                                  "top_k",
+                                  "top_p",
+                                  "min_p",
+                                  "seed",
+                                  "repetition_penalty",
+                                  "presence_penalty",
+                                  "frequency_penalty",
+                                  "min_new_tokens",
+                                  "bias",
+                                  "banned",
+                                  "allowed",
+                                  "format"};
   if (!given->is_object())
     return wrong(fmt::format("`sampling` must be an object with some of `{}`, found `{}`", fmt::join(keys, "`, `"),
                              jsonShort(*given)));
@@ -241,6 +251,17 @@ std::optional<FileError> LineReader::readSampling() {
     if (std::find(std::begin(keys), std::end(keys), key) == std::end(keys))
       return wrong(
           fmt::format("unknown setting `{}`; `sampling` has `{}`", text::printable(key, 120), fmt::join(keys, "`, `")));
+    if (key == "format") {
+      if (!value.is_object() && !value.is_string())
+        return wrong(
+            fmt::format("`format` must be an object, such as `{{\"regex\": \"[a-z]+\"}}`, or its text, found `{}`",
+                        jsonShort(value)));
+      // In a schema the order of keys counts, which `value` does not have.
+      Out.sampling.format = value.is_string()
+                                ? value.get<std::string>()
+                                : text::dump(nlohmann::ordered_json::parse(Text).at("sampling").at("format"));
+      continue;
+    }
     if (key == "bias" || key == "banned" || key == "allowed") {
       if (auto error = readEdit(key, value))
         return error;

@@ -135,6 +135,8 @@ std::string megalith::formatTrace(const Trace &trace) {
       result["place"] = ordered_json::parse(text::json(r.place));
     if (!r.faultDetail.empty())
       result["fault_detail"] = r.faultDetail;
+    if (!r.format.empty())
+      result["format"] = r.format;
     if (r.sampling != Sampling())
       result["sampling"] = samplingJson(r.sampling);
     for (const auto &[name, value] : r.inputs)
@@ -155,8 +157,8 @@ Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
 // --- reading
 
 static Row rowFrom(const JsonView &in) {
-  // What an executor writes: no slot, token or position is negative.
-  static constexpr int32_t least[8] = {0, 0, 0, 0, 0, -1, 0, -2};
+  // What an executor writes: no slot or position is negative; a row of a draft without a token is fed none.
+  static constexpr int32_t least[8] = {0, -1, 0, 0, 0, -1, 0, -2};
   static constexpr int32_t most[8] = {
       INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
   if (!in.json().is_array() || in.json().size() != 8)
@@ -246,7 +248,7 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
 
 static Sampling samplingFrom(const JsonView &in) {
   in.only({"temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty", "presence_penalty",
-           "frequency_penalty", "min_new_tokens", "bias", "banned", "allowed"});
+           "frequency_penalty", "min_new_tokens", "bias", "banned", "allowed", "format"});
   Sampling s;
   s.temperature = static_cast<float>(in.at("temperature").number());
   s.topK = in.at("top_k").integer32();
@@ -279,6 +281,8 @@ static Sampling samplingFrom(const JsonView &in) {
     s.banned = banned->integers32();
   if (auto allowed = in.find("allowed"))
     s.allowed = allowed->integers32();
+  if (auto format = in.find("format"))
+    s.format = format->string();
   return s;
 }
 
@@ -306,7 +310,8 @@ static InputValue inputFrom(const JsonView &in) {
 static void readResults(const JsonView &in, Trace &trace) {
   in.only({"results", "metrics"});
   in.at("results").list([&](const JsonView &r) {
-    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "fault_detail", "sampling", "inputs"});
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "fault_detail", "format", "sampling",
+            "inputs"});
     TraceRequest request;
     request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
@@ -324,6 +329,7 @@ static void readResults(const JsonView &in, Trace &trace) {
     optional("fault_state", request.faultState);
     optional("place", request.place);
     optional("fault_detail", request.faultDetail);
+    optional("format", request.format);
     if (auto sampling = r.find("sampling"))
       request.sampling = samplingFrom(*sampling);
     if (const auto inputs = r.find("inputs"))
@@ -562,6 +568,7 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
           differ(place + "finish", x.finish, y.finish), differ(place + "state", x.state, y.state),
           differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState),
           differ(place + "numbers of the fault", x.faultDetail, y.faultDetail),
+          differ(place + "format", x.format, y.format),
           differ(place + "sampling", text::dump(samplingJson(x.sampling)), text::dump(samplingJson(y.sampling)))})
       if (!d.empty())
         return d;

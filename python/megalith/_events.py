@@ -35,6 +35,8 @@ class End:
     """Numbers of the fault in words: `position 7 holds token 5, and was fed 9`. Some have none."""
     found: int = 0
     """Positions of its prompt that the first model's pool had in its index, so that they were not fed."""
+    format: str = ""
+    """Of a request with a format: `complete` (the answer is one of its texts) or `partial`."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class Result:
     rows: int
     found: int
     """Positions of its prompt that the first model's pool had in its index, so that they were not fed."""
+    format: str
+    """Of a request with a format: `complete` (the answer is one of its texts) or `partial`."""
     arrived: float
     """When the kernel got to know of it: milliseconds on a GPU, elsewhere ticks. A time that never came is negative."""
     admitted: float

@@ -12,7 +12,7 @@ from typing import Any, Union
 from . import _core
 from ._errors import Message, mapping_of
 from ._kernel import Kernel
-from ._requests import Request, path_of
+from ._requests import Request, format_of, path_of
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -43,6 +43,20 @@ class State:
     slot: bool
     """Requests in it hold a slot."""
     terminal: bool
+
+
+@dataclass(frozen=True)
+class AnswerFormat:
+    """What `Request.format` was made into."""
+
+    states: int
+    """Of its automaton."""
+    masks: int
+    """Different sets of tokens."""
+    bytes: int
+    """Of memory."""
+    notes: list[str]
+    """What was asked for and is not among its texts."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,16 @@ class Program:
     def byte_vocabulary(self) -> bool:
         """Whether token i below 256 is the byte i. Then prompts may be texts."""
         return self._core.byte_vocabulary()
+
+    def set_token_bytes(self, of: Iterable[bytes | None]) -> None:
+        """What each token spells in the middle of a text, for requests with a `format`; None or nothing: it is no part of
+        one. Before sessions are open. A byte vocabulary needs none."""
+        self._core.set_token_bytes([each or b"" for each in of])
+
+    def prepare_format(self, format: str | Mapping[str, Any]) -> AnswerFormat:
+        """Makes a request's `format`, which is kept for those that have it. megalith.Error: what is wrong with it. Any
+        thread may call it, also while a session is open."""
+        return AnswerFormat(**self._core.prepare_format(format_of(format)))
 
     @property
     def positions(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -54,6 +55,9 @@ class Request:
     """Tokens that are never drawn."""
     allowed: Tokens | AbstractSet[int] | None = None
     """No other tokens are drawn."""
+    format: str | Mapping[str, Any] | None = None
+    """What the answer has to be: one of `{"regex": "[a-z]+"}`, `{"choice": ["yes", "no"]}`, `{"json_schema": {...},
+    "depth": 3}` and `{"json": 3}`, or its JSON text. The order of a schema's properties counts."""
     seed: int | None = None
     """Of random numbers. Without it, a hash of the id."""
     inputs: Mapping[str, Any] | None = None
@@ -113,6 +117,7 @@ class RequestMembers(TypedDict, total=False):
     bias: Mapping[int, float] | Sequence[tuple[int, float]] | None
     banned: Tokens | AbstractSet[int] | None
     allowed: Tokens | AbstractSet[int] | None
+    format: str | Mapping[str, Any] | None
     seed: int | None
     inputs: Mapping[str, Any] | None
     deadline_ms: int
@@ -229,6 +234,16 @@ def _bias_of(value: Any) -> dict[int, float]:
     return bias
 
 
+def format_of(value: str | Mapping[str, Any] | None) -> str:
+    """Its JSON text; "" is none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(mapping_of(value, "format"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`format` must be JSON: {error}") from error
+
+
 def _some_tokens(value: Any, what: str) -> npt.NDArray[np.int32]:
     """None are none, and a set is as good as a list."""
     return tokens_of(sorted(value) if isinstance(value, AbstractSet) else () if value is None else value, what)
@@ -279,6 +294,7 @@ def dict_of(
         "bias": _bias_of(request.bias),
         "banned": _some_tokens(request.banned, "banned"),
         "allowed": None if request.allowed is None else _some_tokens(request.allowed, "allowed"),
+        "format": format_of(request.format),
         "seed": None if request.seed is None else _integer(request.seed, "seed"),
         "inputs": {key: _input_of(key, value, declared, encode) for key, value in mapping_of(request.inputs, "inputs").items()},
         "arrives": _when_of(request.arrives, "arrives"),

@@ -122,6 +122,7 @@ Request requestOf(nb::dict r) {
   out.sampling.banned = valuesOf<int32_t>(member(r, "banned"));
   if (nb::object allowed = member(r, "allowed"); !allowed.is_none())
     out.sampling.allowed = valuesOf<int32_t>(allowed);
+  out.sampling.format = bytesOf(member(r, "format"));
   for (auto [token, number] : nb::cast<nb::dict>(member(r, "bias")))
     out.sampling.bias.emplace(valueOf<int32_t>(nb::borrow(token), "bias"), valueOf<float>(nb::borrow(number), "bias"));
   if (nb::object seed = member(r, "seed"); !seed.is_none())
@@ -157,6 +158,7 @@ nb::dict dictOf(const Request &r) {
     bias[nb::int_(token)] = number;
   out["bias"] = bias;
   out["banned"] = arrayOf(r.sampling.banned);
+  out["format"] = r.sampling.format.empty() ? nb::none() : nb::object(text(r.sampling.format));
   out["allowed"] = r.sampling.allowed ? arrayOf(*r.sampling.allowed) : nb::none();
   for (const auto &[name, value] : r.inputs)
     inputs[text(name)] = objectOf(value);

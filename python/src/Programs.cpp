@@ -201,6 +201,26 @@ void bindPrograms(nb::module_ &module) {
       .def("reads_sampling", of([](Program &p) { return p.readsSampling(); }))
       .def("why_no_prompt_logprobs", textOf([](Program &p) { return p.whyNoPromptLogprobs(); }))
       .def("byte_vocabulary", of([](Program &p) { return p.byteVocabulary(); }))
+      .def("set_token_bytes",
+           [](CompiledProgram &p, nb::list bytes) {
+             std::vector<std::string> all;
+             for (nb::handle each : bytes)
+               all.push_back(bytesOf(each));
+             take(alone(*p.mutex, [&] { return p.program.setTokenBytes(std::move(all)); }));
+           })
+      .def("prepare_format",
+           [](CompiledProgram &p, const std::string &format) {
+             const Program::AnswerFormat made = take([&] { // beside a session
+               const nb::gil_scoped_release release;
+               return p.program.prepareFormat(format);
+             }());
+             nb::dict out;
+             out["states"] = made.states;
+             out["masks"] = made.masks;
+             out["bytes"] = made.bytes;
+             out["notes"] = texts(made.notes);
+             return out;
+           })
       .def("positions", of([](Program &p) { return p.positions(); }))
       .def("eos", of([](Program &p) { return p.eos(); }))
       .def("states",

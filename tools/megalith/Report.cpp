@@ -126,6 +126,8 @@ std::string formatJson(const RunReport &report) {
         if (!value->empty())
           object[key] = *value;
     }
+    if (!r.format.empty())
+      object["format"] = r.format;
     object["passes"] = r.passes;
     object["rows"] = r.rows;
     if (indexed)

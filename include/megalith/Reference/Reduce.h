@@ -6,6 +6,7 @@
 #ifndef MEGALITH_REFERENCE_REDUCE_H
 #define MEGALITH_REFERENCE_REDUCE_H
 
+#include "megalith/Automata/TokenFormat.h"
 #include "megalith/Contract/Reducers.h"
 #include "megalith/Request.h"
 #include <cstdint>
@@ -18,10 +19,13 @@ namespace megalith {
 /// What a request's settings change in a row, by the text that stands before the token that the row gives.
 struct RowEdits {
   const Sampling *settings = nullptr; ///< null: nothing
-  bool penalties = true;              ///< the text is known; else only what follows no text
+  bool knowsText = true;              ///< else only what follows no text counts
   std::vector<int32_t> text = {};     ///< prompt and answer
   size_t prompt = 0;                  ///< tokens of it that are the prompt's
-  std::vector<int32_t> ends = {};     ///< tokens that may not come yet
+  std::vector<int32_t> early = {};    ///< tokens that may not come yet
+  const automata::TokenFormat *format = nullptr;
+  uint16_t state = automata::Automaton::Dead; ///< of the format, behind the text
+  std::vector<int32_t> eos = {};              ///< end the text: allowed where the format is complete, and only there
 };
 
 /// A row after its edits: logits, and which tokens take no part in anything.
@@ -31,7 +35,7 @@ struct EditedRow {
 };
 /// In this order, each step rounded to f32: bias is added; by `repetition_penalty` logits of tokens in the text are
 /// divided where above 0, else multiplied; `frequency_penalty` times its number in the answer is taken away, then
-/// `presence_penalty`. A step whose setting changes nothing is left out.
+/// `presence_penalty`. A step whose setting changes nothing is left out. Behind the end of a format nothing comes.
 EditedRow edit(const RowEdits &edits, std::span<const float> logits);
 
 /// A reducer and what it is given for a row.
