@@ -171,9 +171,17 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = pageAddress<Pool>(layer, 0, 0, 0) * PoolStrides<Pool>::elementBytes;
-      const u32 k = kvBits<Pool>(modelOf<Pool>(p).kCache + at, element, i),
-                v = kvBits<Pool>(modelOf<Pool>(p).vCache + at, element, i);
+      const long long at = layerAddress<Pool>(layer) * PoolStrides<Pool>::elementBytes;
+      const char *const keys = modelOf<Pool>(p).kCache + at, *const values = modelOf<Pool>(p).vCache + at;
+      u32 k, v;
+      if constexpr (kMixed<Pool>) {
+        const bool inBf16 = isInBf16<Pool>(layer);
+        k = inBf16 ? kvBits<InBf16<Pool>>(keys, element, i) : kvBits<Pool>(keys, element, i);
+        v = inBf16 ? kvBits<InBf16<Pool>>(values, element, i) : kvBits<Pool>(values, element, i);
+      } else {
+        k = kvBits<Pool>(keys, element, i);
+        v = kvBits<Pool>(values, element, i);
+      }
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
     }
 #pragma unroll

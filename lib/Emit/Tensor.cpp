@@ -209,17 +209,19 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
-    if (phase.kind == plan::Phase::Attention && planned.wideAttention.units) {
-      w.line("if (Rows > kTileRows && shared.pass.attention.wideTiles)");
-      w.line("  {}<kMaxRows>({});", name, layer);
-      w.line("else");
-    }
-    if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});",
-             planned.wideAttention.units ? "  " : "", name, layer);
-    else
+    if (phase.kind == plan::Phase::Attention && planned.bf16Layers) {
+      {
+        auto inBf16 = w.scope(fmt::format("if (isInBf16<{}>(layer))", names.kv()));
+        emitAttentionCalls(name, layer, fmt::format(", InBf16<{}>", names.kv()));
+      }
+      auto inCodes = w.scope("else");
+      emitAttentionCalls(name, layer, ", " + names.kv());
+    } else if (phase.kind == plan::Phase::Attention) {
+      emitAttentionCalls(name, layer, "");
+    } else {
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !planned.imagesOf(phase).empty() ? "<Rows>" : "",
              layer);
+    }
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
     for (const plan::Buffer *image : planned.imagesOf(phase)) {
@@ -231,6 +233,17 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     w.line("if (!gridEdge(shared.grid, {}))", phase.edge);
     w.line("  return false;");
   }
+}
+
+void TensorEmitter::emitAttentionCalls(const std::string &name, const std::string &layer, const std::string &kv) {
+  const bool wideTiles = planned.wideAttention.units;
+  if (wideTiles) {
+    w.line("if (Rows > kTileRows && shared.pass.attention.wideTiles)");
+    w.line("  {}<kMaxRows{}>({});", name, kv, layer);
+    w.line("else");
+  }
+  w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow{3}>({2}) : {1}<kTileRows{3}>({2});",
+         wideTiles ? "  " : "", name, layer, kv);
 }
 
 void TensorEmitter::emitPhaseBegin() {
@@ -247,7 +260,10 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
     emitMadeRows(phase, names.makers.at(&phase));
   w.line();
   emitPhaseComment(phase);
-  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !planned.imagesOf(phase).empty())
+  if (phase.kind == plan::Phase::Attention && planned.bf16Layers)
+    w.line("template <int Rows, class Kv>");
+  else if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention ||
+           !planned.imagesOf(phase).empty())
     w.line("template <int Rows>");
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
@@ -347,6 +363,8 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   w.comment(fmt::format("What attention takes{}: head `part` of row `row`, eight columns to a lane. The pool gets keys "
                         "and values, too, to `keep`.",
                         place(map.loc)));
+  if (planned.bf16Layers)
+    w.line("template <class Kv>");
   auto fn = w.scope(fmt::format("__device__ __forceinline__ Words4 {}({}Made what, int row, int part, bool keep)", name,
                                 inLayers ? "int layer, " : ""),
                     name);
@@ -354,13 +372,17 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   declareRopes(map);
   Group group(module, planned, names, map.region());
   declareWeights(group);
-  emitSinkDeclarations(group);
-  if (planned.kvInE4m3)
+  if (planned.bf16Layers)
+    w.line("const auto kv = kvOfLayer<Kv>({}, layer, pass);", names.params());
+  else if (planned.kvInE4m3)
     w.line("const CodedKv<{}> coded({}, {}, pass);", names.kv(), names.params(), inLayers ? "layer" : "0");
+  else
+    emitSinkDeclarations(group);
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
     const std::string made = nameMade(emitBlock(group, value, heads), loc);
     if (pool && planned.kvInE4m3) {
-      w.line("return coded.made({}, row, part, pack8({}), keep);", pool == llvm::StringRef("keys"), made);
+      w.line("return {}.made({}, row, part, pack8({}), keep);", planned.bf16Layers ? "kv" : "coded",
+             pool == llvm::StringRef("keys"), made);
       return;
     }
     if (pool) {
@@ -392,7 +414,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
   const plan::Place result = planned.placeOf.at(op.result().id);
   const bool windows = planned.buffers[result.buffer].windows; // of passes with a row of each slot, too
-  const std::string kv = names.kv(), rows = placeExpr(result), scale = floatLiteral(op.get<attr::scale>());
+  const std::string kv = planned.bf16Layers ? "Kv" : names.kv(), rows = placeExpr(result),
+                    scale = floatLiteral(op.get<attr::scale>());
   const auto attend = [&](const char *query) {
     if (windows) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
@@ -415,12 +438,16 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       auto one = w.scope("if constexpr (Rows == kOneRow)"); // of each slot
       w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, "
              "keep); }});",
-             inLayers ? "layer" : "", names.makers.at(&phase), inLayers ? "layer, " : "");
+             inLayers ? "layer" : "", names.makers.at(&phase) + (planned.bf16Layers ? "<Kv>" : ""),
+             inLayers ? "layer, " : "");
       attend("Nothing()");
     }
     others.emplace(w.scope("else"));
   }
-  if (planned.kvInE4m3)
+  if (planned.bf16Layers)
+    w.line("const auto own = ownRowsOfLayer<Kv>({}, {}, {}, layer, pass);", placeExpr({planned.newKeys, instance}),
+           placeExpr({planned.newValues, instance}), names.params());
+  else if (planned.kvInE4m3)
     w.line("const auto own = codedOwnRows({}, {}, CodedKv<{}>({}, {}, pass));", placeExpr({planned.newKeys, instance}),
            placeExpr({planned.newValues, instance}), kv, names.params(), layer);
   else
