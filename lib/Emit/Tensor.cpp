@@ -59,7 +59,11 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
     for (const plan::Buffer *image : planned.imagesOf(phase))
       writes[image] = widePass;
   });
-  segment.forEach([&](const plan::Phase &phase, bool layers) { emitPhase(phase, layers); });
+  segment.forEach([&](const plan::Phase &phase, bool layers) {
+    emitPhase(phase, layers);
+    if (phase.kind == plan::Phase::Attention && planned.bf16Layers)
+      emitByFormat(names.phases.at(&phase));
+  });
   if (plan.wideRows)
     emitWindows(segment, name.windows);
   const bool late = plan.late() && &segment == &planned.segments[0];
@@ -209,19 +213,17 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
-    if (phase.kind == plan::Phase::Attention && planned.bf16Layers) {
-      {
-        auto inBf16 = w.scope(fmt::format("if (isInBf16<{}>(layer))", names.kv()));
-        emitAttentionCalls(name, layer, fmt::format(", InBf16<{}>", names.kv()));
-      }
-      auto inCodes = w.scope("else");
-      emitAttentionCalls(name, layer, ", " + names.kv());
-    } else if (phase.kind == plan::Phase::Attention) {
-      emitAttentionCalls(name, layer, "");
-    } else {
+    if (phase.kind == plan::Phase::Attention && planned.wideAttention.units) {
+      w.line("if (Rows > kTileRows && shared.pass.attention.wideTiles)");
+      w.line("  {}<kMaxRows>({});", name, layer);
+      w.line("else");
+    }
+    if (phase.kind == plan::Phase::Attention)
+      w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});",
+             planned.wideAttention.units ? "  " : "", name, layer);
+    else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !planned.imagesOf(phase).empty() ? "<Rows>" : "",
              layer);
-    }
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
     for (const plan::Buffer *image : planned.imagesOf(phase)) {
@@ -235,15 +237,15 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   }
 }
 
-void TensorEmitter::emitAttentionCalls(const std::string &name, const std::string &layer, const std::string &kv) {
-  const bool wideTiles = planned.wideAttention.units;
-  if (wideTiles) {
-    w.line("if (Rows > kTileRows && shared.pass.attention.wideTiles)");
-    w.line("  {}<kMaxRows{}>({});", name, kv, layer);
-    w.line("else");
-  }
-  w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow{3}>({2}) : {1}<kTileRows{3}>({2});",
-         wideTiles ? "  " : "", name, layer, kv);
+void TensorEmitter::emitByFormat(const std::string &name) {
+  w.line();
+  w.comment("The same, by what K and V of the layer are.");
+  w.line("template <int Rows>");
+  auto fn = w.scope(fmt::format("__device__ __forceinline__ void {}(int layer)", name), name);
+  w.line("if (isInBf16<{}>(layer))", names.kv());
+  w.line("  {}<Rows, InBf16<{}>>(layer);", name, names.kv());
+  w.line("else");
+  w.line("  {}<Rows, {}>(layer);", name, names.kv());
 }
 
 void TensorEmitter::emitPhaseBegin() {

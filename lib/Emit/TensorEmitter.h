@@ -76,8 +76,8 @@ private:
   /// The sum of a segment's chunks that a CTA's producer copies before it knows the pass, at most.
   std::string chunksAhead(const plan::Segment &segment) const;
   std::string stampExpr(const plan::Phase &phase) const;
-  /// `layer`: as an argument. `kv`: of the template, what the layer's K and V are, where layers differ.
-  void emitAttentionCalls(const std::string &name, const std::string &layer, const std::string &kv);
+  /// The attention of any layer, where `name` is a template of what K and V of its layers are.
+  void emitByFormat(const std::string &name);
   void emitPhase(const plan::Phase &phase, bool layers);
   /// What all functions of the tensor half begin with.
   void emitPhaseBegin();
