@@ -59,4 +59,28 @@ template <class Pool> struct CodedKv {
   }
 };
 
+/// Stores K and V of a layer of bf16 in a mixed pool, where attention makes them.
+template <class Pool> struct PlainKv {
+  u16 *keys, *values; ///< of the present layer
+  const PassShared *pass;
+  __device__ __forceinline__ PlainKv(const abi::ModelParams &model, int layer, const PassShared &pass)
+      : keys(reinterpret_cast<u16 *>(model.kCache) + layerAddress<Pool>(layer)),
+        values(reinterpret_cast<u16 *>(model.vCache) + layerAddress<Pool>(layer)), pass(&pass) {}
+  /// As that of CodedKv.
+  __device__ __forceinline__ Words4 made(bool isKey, int row, int head, Words4 words, bool keep) const {
+    u16 *const first = (isKey ? keys : values) + pass->kv[row].element + head * PoolStrides<Pool>::head;
+    if (keep && laneId() * 8 < Pool::headDim)
+      *reinterpret_cast<Words4 *>(first + laneId() * 8) = words;
+    return words;
+  }
+};
+/// Of a layer of a mixed pool, as `Pool` has it.
+template <class Pool>
+__device__ __forceinline__ auto kvOfLayer(const abi::ModelParams &model, int layer, const PassShared &pass) {
+  if constexpr (kE4m3<Pool>)
+    return CodedKv<Pool>(model, layer, pass);
+  else
+    return PlainKv<Pool>(model, layer, pass);
+}
+
 } // namespace megalith::device

@@ -162,20 +162,14 @@ template <class Activation, class Pool> __device__ void keepLogits(Activation &t
     atomicAdd(&t.c.moved, 1);
 }
 
-/// Moves keys and values of all layers from place `from` of each of the first `count` lanes to its place `to`, those
-/// of lower lanes first. Each lane of the warp takes 16 bytes at a time.
+/// Moves keys and values of `layers` layers from `first` on: from the element `source` of each of the first `count`
+/// lanes to its `target`, those of lower lanes first. Each lane of the warp takes 16 bytes at a time.
 template <class P>
-__device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
-  const abi::ModelParams &memory = pool.memory();
-  const int *const table = pool.table(slot);
-  const auto elementOf = [&](int place) {
-    return pageAddress<P>(0, table[place / P::pageTokens], 0, place % P::pageTokens);
-  };
-  const bool mine = laneId() < count;
-  const long long source = mine ? elementOf(from) : 0, target = mine ? elementOf(to) : 0;
+__device__ __forceinline__ void moveLayers(const abi::ModelParams &memory, long long source, long long target,
+                                           int count, int first, int layers) {
   using S = PoolStrides<P>;
-  constexpr int columns = 16 / S::elementBytes, ofLayer = P::kvHeads * P::headDim / columns,
-                pieces = P::layers * ofLayer, batch = 4;
+  constexpr int columns = 16 / S::elementBytes, ofLayer = P::kvHeads * P::headDim / columns, batch = 4;
+  const int pieces = layers * ofLayer;
 #pragma unroll 1
   for (int base = 0; base < pieces; base += 32 * batch)
 #pragma unroll 1
@@ -183,7 +177,7 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
       const long long read = __shfl_sync(~0u, source, row), write = __shfl_sync(~0u, target, row);
       const auto at = [&](int k, long long element) {
         const int piece = base + 32 * k + laneId(), column = piece % ofLayer * columns;
-        return (element + pageAddress<P>(piece / ofLayer, 0, 0, 0) + columnAddress<P>(column)) * S::elementBytes;
+        return (element + layerAddress<P>(first + piece / ofLayer) + columnAddress<P>(column)) * S::elementBytes;
       };
       Words4 words[2 * batch];
 #pragma unroll
@@ -201,20 +195,41 @@ __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from
     }
   if constexpr (kE4m3<P>)
 #pragma unroll 1
-    for (int base = 0; base < P::layers * P::kvHeads; base += 32)
+    for (int base = 0; base < layers * P::kvHeads; base += 32)
 #pragma unroll 1
       for (int row = 0; row < count; ++row) {
         const long long read = __shfl_sync(~0u, source, row), write = __shfl_sync(~0u, target, row);
         const int head = base + laneId(); // of a layer
-        if (head >= P::layers * P::kvHeads)
+        if (head >= layers * P::kvHeads)
           continue;
         const auto at = [&](long long element) {
-          return scaleAddress<P>(element, head % P::kvHeads) + pageAddress<P>(head / P::kvHeads, 0, 0, 0);
+          return scaleAddress<P>(element, head % P::kvHeads) + layerAddress<P>(first + head / P::kvHeads);
         };
         const u16 key = loadHalfWord(memory.kCache + at(read)), value = loadHalfWord(memory.vCache + at(read));
         *reinterpret_cast<u16 *>(memory.kCache + at(write)) = key;
         *reinterpret_cast<u16 *>(memory.vCache + at(write)) = value;
       }
+}
+/// Moves those of all layers from place `from` of each of these lanes to its place `to`.
+template <class P>
+__device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
+  const abi::ModelParams &memory = pool.memory();
+  const int *const table = pool.table(slot);
+  const auto elementOf = [&](int place) {
+    return pageAddress<P>(0, table[place / P::pageTokens], 0, place % P::pageTokens);
+  };
+  const bool mine = laneId() < count;
+  const long long source = mine ? elementOf(from) : 0, target = mine ? elementOf(to) : 0;
+  if constexpr (kMixed<P>) {
+#pragma unroll 1
+    for (int layer = 0; layer < P::layers; ++layer)
+      if (isInBf16<P>(layer))
+        moveLayers<InBf16<P>>(memory, source, target, count, layer, 1);
+      else
+        moveLayers<P>(memory, source, target, count, layer, 1);
+  } else {
+    moveLayers<P>(memory, source, target, count, 0, P::layers);
+  }
   __threadfence();
 }
 

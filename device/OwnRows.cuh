@@ -30,6 +30,16 @@ __device__ __forceinline__ CodedOwnRows<Rows, Pool> codedOwnRows(Rows keys, Rows
   return {keys, values, pool};
 }
 
+/// The same of a layer of a mixed pool, as `Pool` has it.
+template <class Pool, class Rows>
+__device__ __forceinline__ auto ownRowsOfLayer(Rows keys, Rows values, const abi::ModelParams &model, int layer,
+                                               const PassShared &pass) {
+  if constexpr (kE4m3<Pool>)
+    return codedOwnRows(keys, values, CodedKv<Pool>(model, layer, pass));
+  else
+    return ownRows(keys, values);
+}
+
 /// Makes codes of the unit's own rows; those of rows of its tile go to the pool. A warp takes as many heads at a time
 /// as it has lanes for. `warp`: which heads are its first ones. fn(whether of the keys, row after the first own one,
 /// column of the head, the lane's eight codes from there on, scale).

@@ -9,6 +9,10 @@
 //
 //   [layer][page][KV head]([position in the page][head_dim], [position in the page] up to a multiple of 16 bytes)
 //
+// Of a mixed pool some layers have bf16 all the same. Such a layer takes the place of two of codes, and its elements
+// stand where codes would, with room for scales that it has not: so an element of a layer has one number, whichever it
+// is of. `P::place(layer)` counts the places before a layer.
+//
 // `P` gives a pool's constants: layers, pages, kvHeads, pageTokens, headDim, and `model`, the number of
 // its model in LaunchParams::models.
 //===----------------------------------------------------------------------===//
@@ -28,21 +32,39 @@ template <class P> __device__ constexpr int sparePages() {
     return 0;
 }
 
-/// Whether keys and values are codes.
-template <class P> constexpr bool kE4m3 = requires { P::e4m3; };
+/// Whether keys and values are codes, in a mixed pool those of most layers.
+template <class P> constexpr bool kE4m3 = requires { requires P::e4m3; };
+template <class P> constexpr bool kMixed = requires { P::place(0); };
+/// A mixed pool as its layers of bf16 have it.
+template <class P> struct InBf16 : P {
+  static constexpr bool e4m3 = false;
+};
+/// Whether the layer is one of them.
+template <class P> __device__ __forceinline__ bool isInBf16(int layer) {
+  return P::place(layer + 1) - P::place(layer) == 2;
+}
 
-/// Elements from one position, head, page or layer to the next. Of codes an element is a byte.
+/// Elements from one position, head, page or place of a layer to the next. Of codes an element is a byte.
 template <class P> struct PoolStrides {
   static constexpr int elementBytes = kE4m3<P> ? 1 : 2, rowBytes = P::headDim * elementBytes;
   static constexpr long long position = P::headDim,
-                             head = abi::kvHeadBytes(P::pageTokens, P::headDim, kE4m3<P>) / elementBytes,
+                             head = kMixed<P> ? abi::kvHeadBytes(P::pageTokens, P::headDim, true)
+                                              : abi::kvHeadBytes(P::pageTokens, P::headDim, kE4m3<P>) / elementBytes,
                              page = P::kvHeads * head, layer = (P::pages + sparePages<P>()) * page;
 };
 
+/// The element where a layer begins.
+template <class P> __device__ __forceinline__ long long layerAddress(int layer) {
+  using S = PoolStrides<P>;
+  if constexpr (kMixed<P>)
+    return layer == 0 ? 0 : P::place(layer) * (S::layer / S::elementBytes); // no load where it is known
+  else
+    return layer * S::layer;
+}
 /// The element where the keys, or the values, of a position begin. `inPage`: the position in its page.
 template <class P> __device__ __forceinline__ long long pageAddress(int layer, int page, int head, int inPage) {
   using S = PoolStrides<P>;
-  return layer * S::layer + page * S::page + head * S::head + inPage * S::position;
+  return layerAddress<P>(layer) + page * S::page + head * S::head + inPage * S::position;
 }
 
 /// The offset of column `col` of [kvHeads * headDim] from the first element of head 0, in elements.

@@ -166,14 +166,23 @@ template <class Pool> __device__ __forceinline__ u32 kvBits(const char *layer, l
   }
 }
 
+/// The same of layer number `number`, as that has them.
+template <class Pool>
+__device__ __forceinline__ u32 kvBitsOf(int number, const char *layer, long long element, int col) {
+  if constexpr (kMixed<Pool>)
+    if (isInBf16<Pool>(number))
+      return kvBits<InBf16<Pool>>(layer, element, col);
+  return kvBits<Pool>(layer, element, col);
+}
+
 /// A hash of a row's K and V in all layers, for the trace: equal bits, equal hash. `element`: as in KvOfRow.
 template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, long long element) {
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = pageAddress<Pool>(layer, 0, 0, 0) * PoolStrides<Pool>::elementBytes;
-      const u32 k = kvBits<Pool>(modelOf<Pool>(p).kCache + at, element, i),
-                v = kvBits<Pool>(modelOf<Pool>(p).vCache + at, element, i);
+      const long long at = layerAddress<Pool>(layer) * PoolStrides<Pool>::elementBytes;
+      const u32 k = kvBitsOf<Pool>(layer, modelOf<Pool>(p).kCache + at, element, i),
+                v = kvBitsOf<Pool>(layer, modelOf<Pool>(p).vCache + at, element, i);
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
     }
 #pragma unroll

@@ -30,6 +30,26 @@ template <class Pool> struct KvRows {
   }
 };
 
+/// The same of a mixed pool, of whose layers those of bf16 alone take them: of the others attention makes codes.
+template <class Pool> struct KvRowsOfBf16 {
+  KvRows<InBf16<Pool>> rows;
+  bool takes; ///< the present layer does
+  __device__ __forceinline__ KvRowsOfBf16(char *cache, int layer, const PassShared &pass)
+      : rows(cache, layer, pass), takes(isInBf16<Pool>(layer)) {}
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    if (takes)
+      rows.storePair(row, c0, c1, f);
+  }
+  __device__ __forceinline__ void storeOne(int row, int c, Floats<1> f) const {
+    if (takes)
+      rows.storeOne(row, c, f);
+  }
+  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const {
+    if (takes)
+      rows.store8(row, c, f);
+  }
+};
+
 /// Which columns of a head rope turns against each other: of the first `Turned` the two halves, or with `Adjacent`
 /// neighbours. The rest is paired alike, and turned by no angle.
 template <int Dim, int Turned = Dim, bool Adjacent = false> struct HeadPairs {

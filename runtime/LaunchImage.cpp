@@ -24,7 +24,7 @@ void LaunchBuffer::bind(abi::HostParams &params, const void *address) const {
 static size_t bytesOf(const Manifest::Pool &pool) {
   // A product that no number holds is more than any memory has.
   size_t bytes = 1;
-  for (int64_t factor : {pool.layers, pool.pages + pool.sparePages, pool.kvHeads})
+  for (int64_t factor : {pool.layers + pool.bf16Layers, pool.pages + pool.sparePages, pool.kvHeads})
     if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes))
       bytes = SIZE_MAX / 4;
   constexpr int64_t most = 1ll << 40; // tokens of a page, for which the size of a head is a number

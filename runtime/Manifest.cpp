@@ -30,6 +30,8 @@ static Manifest::Model readModel(const JsonView &j) {
     m.pool.e4m3 = format->string() == "e4m3";
     if (!m.pool.e4m3)
       format->wrong("must be e4m3");
+    if (const auto layers = pool.find("bf16_layers"))
+      m.pool.bf16Layers = layers->integer(0, m.pool.layers);
   }
   if (pool.find("spare_pages"))
     m.pool.sparePages = count(pool, "spare_pages");

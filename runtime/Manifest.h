@@ -59,8 +59,7 @@ struct Manifest {
     bool index = false;     ///< it has an index of pages
     int64_t sparePages = 0; ///< of its memory, after its pages
     bool e4m3 = false;      ///< K and V are codes (device/Pool.cuh), else bf16
-    /// Of K and V of a token in one layer.
-    int64_t tokenBytes() const { return 2 * kvHeads * (e4m3 ? headDim + 2 : 2 * headDim); }
+    int64_t bf16Layers = 0; ///< of a pool of codes: layers that have none, each of which takes the place of two
   };
   struct Model {
     std::string name;

@@ -110,8 +110,8 @@ template <class A, int Dims> struct CodedPositions {
   }
 };
 
-/// Two warps.
-template <class W, class A> __device__ __forceinline__ void bringKeys(int layer, int part) {
+/// `A`: as the layer's keys and values are.
+template <class W, class A> __device__ __forceinline__ void bringKeysOf(int layer, int part) {
   using T = AttendShape<A>;
   using S = AttentionShape<A>;
   constexpr int elementBytes = PoolStrides<A>::elementBytes;
@@ -179,6 +179,14 @@ template <class W, class A> __device__ __forceinline__ void bringKeys(int layer,
   });
   awaitAttended(shared.sync, ring.layer++);
   ring.keep();
+}
+
+/// Two warps.
+template <class W, class A> __device__ __forceinline__ void bringKeys(int layer, int part) {
+  if constexpr (kMixed<A>)
+    if (isInBf16<A>(layer))
+      return bringKeysOf<W, InBf16<A>>(layer, part);
+  bringKeysOf<W, A>(layer, part);
 }
 
 /// One warp.

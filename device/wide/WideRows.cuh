@@ -64,10 +64,27 @@ template <class Pool> struct KvOfOneRow {
   }
 };
 
-/// Stores the keys and values of a row, which stand in these buffers, as codes. A warp.
+/// Stores the keys and values of a row, which stand in these buffers, as they are. A warp.
+template <class Pool, class Rows>
+__device__ __forceinline__ void copyRow(const abi::LaunchParams &p, const PassShared &pass, int layer, int row,
+                                        Rows keys, Rows values) {
+  const abi::ModelParams &model = modelOf<Pool>(p);
+  const int place = placeOfRow<Pool>(p, runOfRow(pass, row), row);
+  const long long element = pageAddress<Pool>(layer, place / Pool::pageTokens, 0, place % Pool::pageTokens);
+  for (int col = laneId() * 8; col < Pool::kvHeads * Pool::headDim; col += 256) {
+    const long long at = (element + columnAddress<Pool>(col)) * PoolStrides<Pool>::elementBytes;
+    *reinterpret_cast<Words4 *>(model.kCache + at) = keys.tileOf(row).load(row % kTile, col);
+    *reinterpret_cast<Words4 *>(model.vCache + at) = values.tileOf(row).load(row % kTile, col);
+  }
+}
+
+/// Stores them as codes, where the layer has such. A warp.
 template <class Pool, class Rows>
 __device__ __forceinline__ void codeRow(const abi::LaunchParams &p, const PassShared &pass, int layer, int row,
                                         Rows keys, Rows values) {
+  if constexpr (kMixed<Pool>)
+    if (isInBf16<Pool>(layer))
+      return copyRow<InBf16<Pool>>(p, pass, layer, row, keys, values);
   constexpr int dim = Pool::headDim, atOnce = 32 / kLanesOfHead<dim>;
   const CodedKv<Pool> pool(modelOf<Pool>(p), layer, pass);
   const int place = placeOfRow<Pool>(p, runOfRow(pass, row), row);

@@ -221,8 +221,13 @@ Expected<Exploration> explore(const Program &program, const std::vector<Request>
 
 /// The same program with other values of params. No file is read again.
 Expected<Program> recompile(const Program &program, const std::vector<std::pair<std::string, std::string>> &params);
-/// Positions whose K and V a row reads that sees `positions`, of all layers together.
-double positionsRead(const std::vector<int64_t> &windows, double positions);
+/// A layer that appends K and V.
+struct LayerKv {
+  int64_t window;     ///< of attention; 0: none
+  int64_t tokenBytes; ///< of both, of a token
+};
+/// Bytes of K and V that a row reads that sees `positions`, of all layers together.
+double kvBytesRead(const std::vector<LayerKv> &layers, double positions);
 /// Gives each pool of KV room for `batch` requests of so many positions that no call waits.
 void makeRoom(Program &program, int64_t batch, int64_t positions);
 
@@ -246,10 +251,9 @@ public:
   struct Shape {
     std::string pipeline, device;
     int64_t vocabulary = 0, pages = 0, ctas = 0;
-    int64_t kvTokenBytes = 0;     ///< K and V of a token in one layer
-    std::vector<int64_t> windows; ///< of attention in each layer that appends K and V; 0: none
-    int64_t weightBytes = 0;      ///< of the matrices that a pass streams, without padding; 0: passes of a tick differ
-    std::vector<Stamp> stamps;    ///< what it takes the time of, in order
+    std::vector<LayerKv> kv;
+    int64_t weightBytes = 0;   ///< of the matrices that a pass streams, without padding; 0: passes of a tick differ
+    std::vector<Stamp> stamps; ///< what it takes the time of, in order
   };
   const Shape &shape() const;
   const Messages &messages() const; ///< warnings of load()

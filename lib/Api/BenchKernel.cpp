@@ -46,22 +46,18 @@ int64_t api::streamedBytes(const plan::Plan &plan, size_t model) {
   return bytes;
 }
 
-std::vector<int64_t> api::windowsOf(const ir::Module &module, size_t number) {
-  const ir::Operation &model = *ir::modelsByNumber(module)[number];
-  std::vector<int64_t> windows = {0};
-  ir::walk(model.region(), [&](const ir::Operation &op) {
-    if (op.op == ir::Op::Attention && op.has<ir::attr::window>())
-      windows = op.get<ir::attr::window>();
-  });
-  if (windows.size() == 1)
-    windows.resize(model.get<ir::attr::kv_layers>(), windows[0]);
-  return windows;
+std::vector<tools::LayerKv> api::layersOfKv(const ir::Module &module, const ir::Operation &model) {
+  std::vector<tools::LayerKv> layers;
+  const int64_t heads = 2 * model.get<ir::attr::kv_heads>(), dim = model.get<ir::attr::head_dim>();
+  for (auto [window, format] : llvm::zip(ir::windowsOf(model), ir::kvFormats(module, model)))
+    layers.push_back({window, heads * (format == WeightFormat::E4m3 ? dim + 2 : 2 * dim)});
+  return layers;
 }
 
-double tools::positionsRead(const std::vector<int64_t> &windows, double positions) {
+double tools::kvBytesRead(const std::vector<LayerKv> &layers, double positions) {
   double read = 0;
-  for (int64_t window : windows)
-    read += window ? std::min(positions, double(window)) : positions;
+  for (const LayerKv &layer : layers)
+    read += double(layer.tokenBytes) * (layer.window ? std::min(positions, double(layer.window)) : positions);
   return read;
 }
 
@@ -72,7 +68,6 @@ static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   shape.vocabulary = model.vocab;
   shape.pages = model.pool.pages;
   shape.ctas = m.ctas;
-  shape.kvTokenBytes = model.pool.tokenBytes();
   for (const runtime::Manifest::Stamp &stamp : m.stamps)
     shape.stamps.push_back({stamp.name, stamp.layer});
   return shape;
@@ -185,7 +180,8 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
   }
   const runtime::Manifest &m = state->cuda ? state->cuda->manifest() : state->cpu->manifest();
   state->shape.weightBytes = m.tickPasses > 0 ? 0 : streamedBytes(planned->plan, 0);
-  state->shape.windows = windowsOf(program.internals()->compiled.module, 0);
+  const ir::Module &module = program.internals()->compiled.module;
+  state->shape.kv = layersOfKv(module, *ir::modelsByNumber(module)[0]);
   return state;
 }
 

@@ -81,9 +81,10 @@ static std::map<int, Fed> bySlot(const TracePass &pass) {
   return fed;
 }
 
-/// What passes of a model read: of K and V one position in one layer, and of the weights one pass.
+/// What passes of a model read: K and V, and of the weights one pass.
 struct BytesRead {
-  double position, weights;
+  std::vector<tools::LayerKv> kv;
+  double weights;
 };
 
 /// By model. Empty where bytes are not counted.
@@ -95,12 +96,13 @@ static std::map<std::string, BytesRead> bytesRead(const Kernel::State &kernel) {
   driver::CompileOptions how = program.options;
   if (!how.profileGiven)
     chooseProfile(how, kernel.gpu->info());
-  const auto plan = driver::makePlan(program.compiled.module, how, unheard);
+  const ir::Module &module = program.compiled.module;
+  const auto plan = driver::makePlan(module, how, unheard);
   if (!plan)
     return {};
   std::map<std::string, BytesRead> bytes;
-  for (const auto &[i, model] : llvm::enumerate(kernel.cuda->manifest().models))
-    bytes[model.name] = {double(model.pool.tokenBytes()), double(streamedBytes(*plan, i))};
+  for (const auto &[i, model] : llvm::enumerate(ir::modelsByNumber(module)))
+    bytes[model->name] = {layersOfKv(module, *model), double(streamedBytes(*plan, i))};
   return bytes;
 }
 
@@ -121,9 +123,6 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
     std::map<std::string, Verifies> verifies; // by model: one that drafts has verifies of its own
     double positions = 0, valid = 0;
     const std::map<std::string, BytesRead> bytes = bytesRead(state);
-    std::map<std::string, std::vector<int64_t>> windows;
-    for (const auto &[i, model] : llvm::enumerate(ir::modelsByNumber(module)))
-      windows[model->name] = windowsOf(module, i);
     if (!bytes.empty())
       out.bytes = 0;
     for (const TraceTick &tick : trace->ticks) {
@@ -133,7 +132,7 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
           *out.bytes += read->second.weights;
         for (const auto &[slot, fed] : bySlot(pass)) {
           if (read != bytes.end())
-            *out.bytes += read->second.position * positionsRead(windows[pass.model], double(fed.positions));
+            *out.bytes += kvBytesRead(read->second.kv, double(fed.positions));
           if (fed.wanted)
             verifies[pass.model].add(fed.drafts);
         }

@@ -5,6 +5,7 @@
 #include "megalith/Api.h"
 #include "megalith/Automata/TokenFormat.h"
 #include "megalith/Driver/Compilation.h"
+#include "megalith/Tools.h"
 #include "runtime/CallEngine.h"
 #include "runtime/Engine.h"
 #include "runtime/cpu/CpuCalls.h"
@@ -152,8 +153,8 @@ emit::Units unitsOf(const Source &source);
 inline emit::Unit benchUnit() { return {"bench.cu", "#include \"megalith/Bench.cuh\"\n"}; }
 /// Bytes of the matrices that a pass of a model streams, without padding.
 int64_t streamedBytes(const plan::Plan &plan, size_t model);
-/// The window of attention in each layer that appends K and V, of a model; 0: none.
-std::vector<int64_t> windowsOf(const ir::Module &module, size_t number);
+/// The layers of a model that append K and V.
+std::vector<tools::LayerKv> layersOfKv(const ir::Module &module, const ir::Operation &model);
 /// Bytes per second at which the engine's GPU reads its memory; nullopt without an engine.
 Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);
 

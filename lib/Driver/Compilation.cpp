@@ -329,7 +329,8 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
                      [&model](std::string path) { return model.checked.configNumber(path); },
                      model.checked.eos,
                      {},
-                     model.checked.kvWindow});
+                     model.checked.kvWindow,
+                     model.checked.hasWindow});
   for (size_t i = 0; i < facts.size(); ++i)
     for (const auto &[name, node] : result.models[i].checked.graph.results)
       facts[i].results.push_back(name);

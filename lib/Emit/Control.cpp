@@ -49,8 +49,17 @@ private:
   const std::vector<Operation> &tick() const { return module.all(Op::Tick).front()->region().ops; }
 
   // --- declarations
-  /// What control must know of a pool and of its model.
-  void poolConstants(const PoolLayout &layoutOf, int64_t number) {
+  /// Whether control moves rows of a pool that has layers of both formats.
+  static bool movesMixed(const PoolLayout &layoutOf) {
+    return layoutOf.trees && layoutOf.op->get<attr::bf16_windows>();
+  }
+  /// What stands in front of poolConstants().
+  void poolPlaces(const PoolLayout &layoutOf, const std::string &name) {
+    if (movesMixed(layoutOf))
+      emitKvPlaces(w, name, module, *layoutOf.model);
+  }
+  /// What control must know of a pool and of its model. `name`: of the struct.
+  void poolConstants(const PoolLayout &layoutOf, int64_t number, const std::string &name) {
     const Operation *pool = layoutOf.op, *model = layoutOf.model;
     constant("model", number, "its number in LaunchParams::models");
     constant("vocab", model ? model->get<attr::vocab>() : 0);
@@ -84,6 +93,8 @@ private:
       return;
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
     constant("draftRows", layoutOf.draftRows, "of all calls in a run of a stage that feeds drafts");
+    if (movesMixed(layoutOf))
+      emitKvPlace(w, name);
     constant("layers", model->get<attr::kv_layers>());
     constant("kvHeads", model->get<attr::kv_heads>());
     constant("headDim", model->get<attr::head_dim>());
@@ -100,10 +111,12 @@ private:
     const auto space = w.space(ControlLayout::poolSpace(layout.pools.size()));
     int64_t begin = 0;
     for (auto [number, pool] : llvm::enumerate(layout.pools)) {
-      const auto s = w.record("struct " + layout.names.pools.at(pool.op->name));
+      const std::string &name = layout.names.pools.at(pool.op->name);
+      poolPlaces(pool, name);
+      const auto s = w.record("struct " + name);
       constant("slots", module.param("slots"));
       constant("rowsPerPass", module.param("rows_per_pass"));
-      poolConstants(pool, number);
+      poolConstants(pool, number, name);
       w.line("static constexpr int callStride = {}, callBegin = {}; // in LaunchParams::callTokens", layout.callWords,
              begin);
       begin += pool.callWords();
@@ -113,6 +126,8 @@ private:
   void constants() {
     if (layout.several())
       pools();
+    else
+      poolPlaces(layout.pools.front(), "Config");
     const auto s = w.record("struct Config");
     constant("slots", module.param("slots"));
     constant("rowsPerPass", module.param("rows_per_pass"));
@@ -133,7 +148,7 @@ private:
       if (layout.trees())
         w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
     } else {
-      poolConstants(layout.pools.front(), 0);
+      poolConstants(layout.pools.front(), 0, "Config");
     }
     if (plan::asksMore(module))
       w.line("static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains");

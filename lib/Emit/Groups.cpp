@@ -84,7 +84,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
   std::vector<Sink> out;
   for (const Operation &inner : group.region.ops) {
     if (inner.op == Op::KvAppend) {
-      if (!planned.kvInE4m3) { // else attention stores them: a scale is of a whole head
+      if (epiloguesKeepKv()) {
         out.push_back({inner.operands[0], "keys", false, inner.loc});
         out.push_back({inner.operands[1], "values", false, inner.loc});
       }
@@ -107,14 +107,15 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
 
 void TensorEmitter::emitSinkDeclarations(const Group &group) {
   for (const Operation &inner : group.region.ops) {
-    if (inner.op == Op::KvAppend && !planned.kvInE4m3) {
+    if (inner.op == Op::KvAppend && epiloguesKeepKv()) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
         if (wide)
           w.line("const wide::KvOfOneRow<{}> {}(p, Cta::pass(), {}.{}, {}, row);", kv, name, names.params(), cache,
                  layer);
         else
-          w.line("const KvRows<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params());
+          w.line("const KvRows{5}<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params(),
+                 planned.bf16Layers ? "OfBf16" : "");
     }
     if (inner.op != Op::ArgMax)
       continue;

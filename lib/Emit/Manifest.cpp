@@ -6,6 +6,7 @@
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Host.h"
 #include "megalith/Text/Json.h"
+#include "llvm/ADT/STLExtras.h"
 #include <set>
 
 namespace megalith::emit {
@@ -27,6 +28,8 @@ ordered_json poolJson(const ir::Module &module, const ir::Operation &model, Plac
       {"place", pool ? place(pool->loc) : ""}};
   if (pool && pool->get<attr::format>() != WeightFormat::Bf16)
     j["format"] = ir::word(pool->get<attr::format>());
+  if (pool && pool->get<attr::bf16_windows>())
+    j["bf16_layers"] = llvm::count(ir::kvFormats(module, model), WeightFormat::Bf16);
   if (pool && pool->get<attr::index_pages>())
     j["index"] = true;
   if (const int64_t spare = pool ? plan::sparePages(module, *pool) : 0)

@@ -212,7 +212,12 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
                       "stream" + role);
     w.line("Shared &shared = sharedOfCta();");
     w.line("const abi::LaunchParams &p = shared.params;");
-    if (attends)
+    if (attends && planned.bf16Layers) {
+      auto kv = w.record("const auto kv = [&](Producer<WeightRing> &inner, int layer)");
+      w.line("if (isInBf16<{}>(layer))", names.kv());
+      w.line("  return streamKv<InBf16<{}>>(inner, p, shared.pass, layer);", names.kv());
+      w.line("return streamKv<{}>(inner, p, shared.pass, layer);", names.kv());
+    } else if (attends)
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, "
              "shared.pass, layer); }};",
              names.kv());

@@ -59,7 +59,11 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
     for (const plan::Buffer *image : planned.imagesOf(phase))
       writes[image] = widePass;
   });
-  segment.forEach([&](const plan::Phase &phase, bool layers) { emitPhase(phase, layers); });
+  segment.forEach([&](const plan::Phase &phase, bool layers) {
+    emitPhase(phase, layers);
+    if (phase.kind == plan::Phase::Attention && planned.bf16Layers)
+      emitByFormat(names.phases.at(&phase));
+  });
   if (plan.wideRows)
     emitWindows(segment, name.windows);
   const bool late = plan.late() && &segment == &planned.segments[0];
@@ -233,6 +237,17 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   }
 }
 
+void TensorEmitter::emitByFormat(const std::string &name) {
+  w.line();
+  w.comment("The same, by what K and V of the layer are.");
+  w.line("template <int Rows>");
+  auto fn = w.scope(fmt::format("__device__ __forceinline__ void {}(int layer)", name), name);
+  w.line("if (isInBf16<{}>(layer))", names.kv());
+  w.line("  {}<Rows, InBf16<{}>>(layer);", name, names.kv());
+  w.line("else");
+  w.line("  {}<Rows, {}>(layer);", name, names.kv());
+}
+
 void TensorEmitter::emitPhaseBegin() {
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
@@ -247,7 +262,10 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
     emitMadeRows(phase, names.makers.at(&phase));
   w.line();
   emitPhaseComment(phase);
-  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !planned.imagesOf(phase).empty())
+  if (phase.kind == plan::Phase::Attention && planned.bf16Layers)
+    w.line("template <int Rows, class Kv>");
+  else if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention ||
+           !planned.imagesOf(phase).empty())
     w.line("template <int Rows>");
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
@@ -347,6 +365,8 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   w.comment(fmt::format("What attention takes{}: head `part` of row `row`, eight columns to a lane. The pool gets keys "
                         "and values, too, to `keep`.",
                         place(map.loc)));
+  if (planned.bf16Layers)
+    w.line("template <class Kv>");
   auto fn = w.scope(fmt::format("__device__ __forceinline__ Words4 {}({}Made what, int row, int part, bool keep)", name,
                                 inLayers ? "int layer, " : ""),
                     name);
@@ -354,13 +374,17 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   declareRopes(map);
   Group group(module, planned, names, map.region());
   declareWeights(group);
-  emitSinkDeclarations(group);
-  if (planned.kvInE4m3)
+  if (planned.bf16Layers)
+    w.line("const auto kv = kvOfLayer<Kv>({}, layer, pass);", names.params());
+  else if (planned.kvInE4m3)
     w.line("const CodedKv<{}> coded({}, {}, pass);", names.kv(), names.params(), inLayers ? "layer" : "0");
+  else
+    emitSinkDeclarations(group);
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
     const std::string made = nameMade(emitBlock(group, value, heads), loc);
     if (pool && planned.kvInE4m3) {
-      w.line("return coded.made({}, row, part, pack8({}), keep);", pool == llvm::StringRef("keys"), made);
+      w.line("return {}.made({}, row, part, pack8({}), keep);", planned.bf16Layers ? "kv" : "coded",
+             pool == llvm::StringRef("keys"), made);
       return;
     }
     if (pool) {
@@ -392,7 +416,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
   const plan::Place result = planned.placeOf.at(op.result().id);
   const bool windows = planned.buffers[result.buffer].windows; // of passes with a row of each slot, too
-  const std::string kv = names.kv(), rows = placeExpr(result), scale = floatLiteral(op.get<attr::scale>());
+  const std::string kv = planned.bf16Layers ? "Kv" : names.kv(), rows = placeExpr(result),
+                    scale = floatLiteral(op.get<attr::scale>());
   const auto attend = [&](const char *query) {
     if (windows) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
@@ -415,12 +440,16 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       auto one = w.scope("if constexpr (Rows == kOneRow)"); // of each slot
       w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, "
              "keep); }});",
-             inLayers ? "layer" : "", names.makers.at(&phase), inLayers ? "layer, " : "");
+             inLayers ? "layer" : "", names.makers.at(&phase) + (planned.bf16Layers ? "<Kv>" : ""),
+             inLayers ? "layer, " : "");
       attend("Nothing()");
     }
     others.emplace(w.scope("else"));
   }
-  if (planned.kvInE4m3)
+  if (planned.bf16Layers)
+    w.line("const auto own = ownRowsOfLayer<Kv>({}, {}, {}, layer, pass);", placeExpr({planned.newKeys, instance}),
+           placeExpr({planned.newValues, instance}), names.params());
+  else if (planned.kvInE4m3)
     w.line("const auto own = codedOwnRows({}, {}, CodedKv<{}>({}, {}, pass));", placeExpr({planned.newKeys, instance}),
            placeExpr({planned.newValues, instance}), kv, names.params(), layer);
   else

@@ -19,6 +19,9 @@ std::map<std::string, int> weightIndices(const ir::Operation &model);
 /// them, each of all tensors.
 int partsOf(const ir::Operation &weight);
 
+/// Of a pool whose layers are codes or bf16: where these begin, in front of its struct and in it (Pool.cuh).
+void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const ir::Operation &model);
+void emitKvPlace(CodeWriter &w, const std::string &pool);
 /// What both units of a kernel for several models say of these (Units.cuh).
 void emitModelFacts(CodeWriter &w, const ir::Module &module);
 /// What a CTA has once, whatever the number of models: the ring and shared memory.

@@ -9,6 +9,19 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
+void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const Operation &model) {
+  std::vector<int64_t> places = {0};
+  for (const WeightFormat format : ir::kvFormats(module, model))
+    places.push_back(places.back() + (format == WeightFormat::Bf16 ? 2 : 1));
+  w.comment(
+      "Where each layer begins in the pool, and where the last one ends, in layers of codes: one of bf16 is two.");
+  w.line("__constant__ int {}Places[] = {{{}}};", pool, fmt::join(places, ", "));
+}
+
+void emitKvPlace(CodeWriter &w, const std::string &pool) {
+  w.line("__device__ static int place(int layer) {{ return {}Places[layer]; }}", pool);
+}
+
 void TensorEmitter::emitPool() {
   w.comment("The KV pool of the model, and the shape of its attention.");
   const auto pools = w.space("pools");
@@ -29,6 +42,8 @@ void TensorEmitter::emitPool() {
     w.comment(fmt::format("Positions that a row sees in each layer; {}: all.", none));
     w.line("__constant__ int {}Windows[] = {{{}}};", names.pool, fmt::join(windows, ", "));
   }
+  if (planned.bf16Layers)
+    emitKvPlaces(w, names.pool, module, model);
   auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, planned.name);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
@@ -47,6 +62,8 @@ void TensorEmitter::emitPool() {
     w.line("static constexpr int sparePages = {}; // after these, for rows of pages that others may read", spare);
   if (planned.kvInE4m3)
     w.line("static constexpr bool e4m3 = true; // keys and values");
+  if (planned.bf16Layers)
+    emitKvPlace(w, names.pool);
   if (windowed) {
     w.line("static constexpr int mostWindow = {}; // positions that a row sees in a layer, at most",
            *llvm::max_element(windows));

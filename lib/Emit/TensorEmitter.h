@@ -76,6 +76,8 @@ private:
   /// The sum of a segment's chunks that a CTA's producer copies before it knows the pass, at most.
   std::string chunksAhead(const plan::Segment &segment) const;
   std::string stampExpr(const plan::Phase &phase) const;
+  /// The attention of any layer, where `name` is a template of what K and V of its layers are.
+  void emitByFormat(const std::string &name);
   void emitPhase(const plan::Phase &phase, bool layers);
   /// What all functions of the tensor half begin with.
   void emitPhaseBegin();
@@ -127,6 +129,9 @@ private:
     SourceLoc loc;
   };
   std::vector<Sink> sinks(const Group &group, const ir::Operation &op);
+  /// Whether what computes K and V stores them in the pool, too. Else attention does, for a scale is of a whole head;
+  /// or in passes that run whole a step of its own. Of a pool that has layers of both kinds it stores those in bf16.
+  bool epiloguesKeepKv() const { return !planned.kvInE4m3 || (planned.bf16Layers && !wide); }
   void emitSinkDeclarations(const Group &group);
 
   void emitMap(const plan::Phase &phase);

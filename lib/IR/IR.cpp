@@ -222,4 +222,26 @@ std::vector<const Operation *> modelsByNumber(const Module &module) {
   return models;
 }
 
+std::vector<int64_t> windowsOf(const Operation &model) {
+  std::vector<int64_t> windows = {0};
+  walk(model.region(), [&](const Operation &op) {
+    if (op.op == Op::Attention && op.has<attr::window>())
+      windows = op.get<attr::window>();
+  });
+  if (windows.size() == 1)
+    windows.resize(model.get<attr::kv_layers>(), windows[0]);
+  return windows;
+}
+
+std::vector<WeightFormat> kvFormats(const Module &module, const Operation &model) {
+  const Operation *pool = module.find(Op::Pool, model.name);
+  std::vector<WeightFormat> formats(model.get<attr::kv_layers>(),
+                                    pool ? pool->get<attr::format>() : WeightFormat::Bf16);
+  if (pool && pool->get<attr::bf16_windows>())
+    for (auto [format, window] : llvm::zip(formats, windowsOf(model)))
+      if (window)
+        format = WeightFormat::Bf16;
+  return formats;
+}
+
 } // namespace megalith::ir

@@ -62,6 +62,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
             fail(op, "a pool has 2^30 positions at most")) &&
            (!op.has<attr::reserve>() || op.get<attr::on_full>() == OnFull::Wait ||
             fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`")) &&
+           (!op.get<attr::bf16_windows>() || op.get<attr::format>() == WeightFormat::E4m3 ||
+            fail(op, "`bf16_windows` is of a pool with `format = \"e4m3\"`")) &&
            (!op.get<attr::index_pages>() || !module.find(Op::Model, op.name) ||
             module.find(Op::Model, op.name)->get<attr::kv_window>() == 0 ||
             fail(op, "`index_pages` is of a pool whose model has a layer without a window"));

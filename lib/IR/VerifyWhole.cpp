@@ -219,6 +219,10 @@ bool Verifier::checkWindows(const Operation &attention, const Operation &model, 
     return fail(attention,
                 fmt::format("`window` has {} entries; one, or one for each of {} layers", windows.size(), layers));
   const int64_t most = windows.empty() || llvm::is_contained(windows, 0) ? 0 : *llvm::max_element(windows);
+  if (const Operation *pool = module.find(Op::Pool, model.name);
+      pool && pool->get<attr::bf16_windows>() &&
+      (most > 0 || llvm::all_of(windows, [](int64_t window) { return window == 0; })))
+    return fail(*pool, "`bf16_windows` is of a pool whose model has layers with a window and others");
   return model.get<attr::kv_window>() == most ||
          fail(attention,
               fmt::format("`kv_window` of the model is {}, expected {}", model.get<attr::kv_window>(), most));

@@ -42,6 +42,8 @@ public:
         o.set<attr::index_pages>(true);
       if (p.fp8)
         o.set<attr::format>(WeightFormat::E4m3);
+      if (p.bf16Windows)
+        o.set<attr::bf16_windows>(true);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);

@@ -33,8 +33,9 @@ public:
 
   bool run(const Operation &model) {
     planned.name = model.name;
-    if (const Operation *pool = module.find(Op::Pool, model.name))
-      planned.kvInE4m3 = pool->get<attr::format>() == WeightFormat::E4m3;
+    const std::vector<WeightFormat> formats = ir::kvFormats(module, model);
+    planned.kvInE4m3 = llvm::is_contained(formats, WeightFormat::E4m3);
+    planned.bf16Layers = planned.kvInE4m3 ? llvm::count(formats, WeightFormat::Bf16) : 0;
     if (!checkOperands(model))
       return false;
     for (const Operation &segment : model.region().ops)

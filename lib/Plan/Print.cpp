@@ -104,7 +104,9 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
     out += fmt::format("  {:<24} {} columns{}, offset {}\n", v.weight, v.length,
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
   if (planned.kvInE4m3)
-    out += "K and V: e4m3, a scale for each token and head\n";
+    out += fmt::format("K and V: e4m3, a scale for each token and head{}\n",
+                       planned.bf16Layers ? fmt::format("; bf16 in {} layers, which have windows", planned.bf16Layers)
+                                          : "");
   if (planned.tokenTable)
     out += fmt::format("token table {}: {} rows of {} bytes\n", planned.tokenTable->weight, planned.tokenTable->rows,
                        planned.tokenTable->rowBytes);

@@ -31,9 +31,8 @@ TensorModel::TensorModel(const ir::Module &module, const Operation &model, Weigh
                          int64_t pageTokens)
     : module(module), model(model), weights(model, source), vocabulary(model.get<attr::vocab>()),
       store(std::make_unique<KvStore>(pages, pageTokens, model.get<attr::kv_layers>(),
-                                      model.get<attr::kv_heads>() * model.get<attr::head_dim>())) {
-  const Operation *pool = module.find(Op::Pool, model.name);
-  kvInE4m3 = pool && pool->get<attr::format>() == WeightFormat::E4m3;
+                                      model.get<attr::kv_heads>() * model.get<attr::head_dim>())),
+      kvFormats(ir::kvFormats(module, model)) {
   env.resize(module.values.size());
   for (const Operation &segment : model.region().ops) {
     if (segment.op != Op::Segment)
@@ -413,7 +412,7 @@ void TensorModel::append(const Operation &op) {
   const int64_t dim = op.get<attr::dim>();
   const auto put = [&](const float *from, int64_t columns, float *to) {
     std::transform(from, from + columns, to, roundToBf16);
-    for (int64_t head = 0; kvInE4m3 && head < columns; head += dim)
+    for (int64_t head = 0; kvFormats[layer] == WeightFormat::E4m3 && head < columns; head += dim)
       throughE4m3(to + head, dim);
   };
   for (int64_t r = 0; r < k.rows; ++r) {

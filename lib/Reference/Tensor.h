@@ -110,7 +110,7 @@ private:
   Weights weights;
   int64_t vocabulary;
   std::unique_ptr<KvStore> store;
-  bool kvInE4m3 = false;                     ///< the pool's values are those of codes
+  std::vector<WeightFormat> kvFormats;       ///< by layer: of codes the pool has the values
   std::vector<Angles> angles;                ///< of the model's tables
   const ir::Operation *lastAppend = nullptr; ///< top-level operation that holds it
 

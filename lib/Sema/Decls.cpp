@@ -242,6 +242,21 @@ void Declarations::checkPools() {
         diags.suggest(decl.dtype.text, {"bf16", "fp8"});
       }
     }
+    const ModelFacts *model = ctx.model(pool.name);
+    if (!decl.windows.text.empty()) {
+      const auto wrong = [&](const char *must) {
+        diags.report(Diag::BadPool, decl.windows.loc, "windows", pool.name, must);
+      };
+      pool.bf16Windows = decl.windows.text == "bf16";
+      if (!pool.bf16Windows)
+        wrong("`bf16`");
+      else if (!pool.fp8)
+        wrong("left out unless `dtype: fp8`: K and V of all layers are in bf16");
+      else if (model && !model->hasWindow)
+        wrong("left out: no layer of this model has a window");
+      else if (model && model->kvWindow > 0)
+        wrong("left out: all layers of this model have a window, so that none would have `fp8`");
+    }
     if (decl.reserve && pool.onFull != "wait")
       diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                    "left out unless `on_full: wait`: a pool that fails reserves nothing");
@@ -252,7 +267,6 @@ void Declarations::checkPools() {
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
                        fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
-    const ModelFacts *model = ctx.model(pool.name);
     if (decl.index && decl.index->kind == ast::Expr::Path && decl.index->text == "auto")
       pool.index = !model || model->kvWindow == 0;
     else if (decl.index)

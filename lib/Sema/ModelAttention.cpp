@@ -49,7 +49,8 @@ MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
     diags.report(Diag::AttentionHeads, e.loc, model.heads, model.kvHeads);
     return std::nullopt;
   }
-  if (!window->empty() && !llvm::is_contained(*window, 0))
+  model.hasWindow = !window->empty();
+  if (model.hasWindow && !llvm::is_contained(*window, 0))
     model.kvWindow = *llvm::max_element(*window);
   return add({.kind = Node::Attention,
               .inputs = {*q, *k, *v},

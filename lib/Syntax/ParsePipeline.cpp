@@ -152,7 +152,7 @@ private:
         keys, what,
         {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
          {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
-    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve", "index", "dtype"});
+    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve", "index", "dtype", "windows"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
     auto expression = [&](const char *key, ExprPtr &value, const char *kind = "it is one number") {
@@ -168,6 +168,8 @@ private:
       pool.onFull = readName(*onFull, "`on_full` of " + what, "`fail`, `wait` or `preempt`");
     if (const YamlNode *dtype = find(keys, "dtype"))
       pool.dtype = readName(*dtype, "`dtype` of " + what, "`bf16` or `fp8`");
+    if (const YamlNode *windows = find(keys, "windows"))
+      pool.windows = readName(*windows, "`windows` of " + what, "`bf16`");
     file.pools.push_back(std::move(pool));
   }
 

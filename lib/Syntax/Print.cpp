@@ -190,6 +190,8 @@ static std::string describePool(const PoolDecl &pool) {
     text += " index=" + print(*pool.index);
   if (!pool.dtype.text.empty())
     text += " dtype=" + pool.dtype.text;
+  if (!pool.windows.text.empty())
+    text += " windows=" + pool.windows.text;
   return text;
 }
 

@@ -49,7 +49,7 @@ struct Mutant {
   /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
   /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml; Live: of a live
   /// session; Whole: of the kernel whose passes of more than 128 rows run whole; Codes: of a model with
-  /// codes, and K and V in e4m3; WholeCodes: both.
+  /// codes, and K and V in e4m3, but for a layer with a window; WholeCodes: both, without windows.
   enum Kind { Plain, Stalled, Resumed, Words, Parallel, Live, Whole, Codes, WholeCodes } kind;
 };
 
@@ -91,16 +91,18 @@ bool apply(const Mutant &mutant, std::string &text) {
   return true;
 }
 
-/// The shipped adaptive pipeline with one of its words exchanged, as long as this lives.
+/// The shipped adaptive pipeline with some of its words exchanged, as long as this lives.
 class PipelineFile {
 public:
-  PipelineFile(std::string_view before, const std::string &after) {
+  using Words = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+  explicit PipelineFile(Words words) {
     const auto original = llvm::MemoryBuffer::getFile(shipped);
     if (!original || llvm::sys::fs::createTemporaryFile("mutants", "yaml", path))
       return;
     std::string text = (*original)->getBuffer().str();
-    if (size_t at = text.find(before); at != std::string::npos)
-      text.replace(at, before.size(), after);
+    for (const auto &[before, after] : words)
+      if (size_t at = text.find(before); at != std::string::npos)
+        text.replace(at, before.size(), after);
     std::error_code failed;
     llvm::raw_fd_ostream(path, failed) << text;
   }
@@ -353,16 +355,18 @@ int main(int argc, char **argv) {
   }
   SourceFiles files;
   Diagnostics diags(files);
-  const PipelineFile ofParallel("target: {}",
-                                "target: {graph: '" MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml'}"),
-      ofCodes("on_full: fail", "on_full: fail, dtype: fp8"); // scales of K and V come in eights
+#define GRAPH(Name) "target: {graph: '" MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/" Name "'}"
+  const PipelineFile ofParallel({{"target: {}", GRAPH("parallel.yaml")}}),
+      ofCodes({{"target: {}", GRAPH("windows.yaml")}, {"on_full: fail", "on_full: fail, dtype: fp8, windows: bf16"}}),
+      ofWholeCodes({{"on_full: fail", "on_full: fail, dtype: fp8"}}); // scales of K and V come in eights
+#undef GRAPH
   Bench narrow(diags, PipelineFile::shipped, "barrier", "16", modelDir),
       wide(diags, PipelineFile::shipped, "barrier", "64", modelDir),
       words(diags, PipelineFile::shipped, "words", "64", modelDir),
       parallel(diags, ofParallel.path.str().str(), "words", "64", modelDir),
       whole(diags, PipelineFile::shipped, "words", "160", wholeDir, true),
       codes(diags, ofCodes.path.str().str(), "words", "64", codesDir, false, "8"),
-      wholeCodes(diags, ofCodes.path.str().str(), "words", "160", wholeCodesDir, true);
+      wholeCodes(diags, ofWholeCodes.path.str().str(), "words", "160", wholeCodesDir, true);
   // Of some of them what a kernel of its own would cost pays only where all mutants run.
   const auto runs = [](Mutant::Kind kind) { return kind != Mutant::WholeCodes || every == 1; };
   for (Bench *bench : {&narrow, &wide, &words, &parallel, &whole, &codes, &wholeCodes})

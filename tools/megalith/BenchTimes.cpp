@@ -10,7 +10,6 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   const int64_t requests = run.tokens.size();
   if (static_cast<int64_t>(records.size()) != run.ticks + 1)
     return std::nullopt;
-  const double position = double(m.kvTokenBytes); // in one layer
   DecodeWindow window;
   while (window.first < records.size() - 1) {
     const auto &r = records[window.first];
@@ -28,7 +27,7 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   for (size_t t = window.first; t + 1 < records.size(); ++t)
     if (records[t].rows > 0 && m.weightBytes > 0) { // a new position is read in the pass that writes it
       const double open = double(records[t].open), each = double(records[t].kvTokens + records[t].rows) / open;
-      window.bytes += double(m.weightBytes) + position * open * tools::positionsRead(m.windows, each);
+      window.bytes += double(m.weightBytes) + open * tools::kvBytesRead(m.kv, each);
     }
   return window.tokens > 0 ? std::optional(window) : std::nullopt;
 }

@@ -174,6 +174,11 @@ Type declaredType(const Operation &declaration);
 /// have the tokens of the first one.
 std::vector<const Operation *> modelsByNumber(const Module &module);
 
+/// The windows of attention in the layers that append K and V, one for each; 0: none.
+std::vector<int64_t> windowsOf(const Operation &model);
+/// What K and V of these layers are.
+std::vector<WeightFormat> kvFormats(const Module &module, const Operation &model);
+
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
 int64_t tensorsOf(const Operation &weight);
 /// The shape of its tensors.

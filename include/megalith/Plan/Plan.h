@@ -268,6 +268,7 @@ struct ModelPlan {
   std::map<uint32_t, Place> placeOf; ///< by value id
   int newKeys = -1, newValues = -1;  ///< buffers of the pass's own K and V
   bool kvInE4m3 = false;             ///< its pool has codes (device/Pool.cuh)
+  int64_t bf16Layers = 0;            ///< layers of such a pool that have none
   std::vector<Segment> segments;     ///< body, head
   Records records;
   AttentionSums attention;

@@ -69,11 +69,12 @@ struct CheckedModel {
   std::vector<CheckedWeight> weights; ///< declared ones, then views
   std::vector<CheckedWeight> absent;  ///< those whose condition does not hold: the checkpoint has none
   graph::Graph graph;
-  int64_t vocab = 0;    ///< columns of the logits = lines of the embedding
-  int64_t hidden = 0;   ///< columns of the embedding
-  int64_t layers = 0;   ///< iterations of the repeat; 0 without one
-  int64_t kvLayers = 0; ///< how many times a row's K and V are appended; 0 without attention
-  int64_t kvWindow = 0; ///< positions that a row sees in a layer, at most; 0: all, in some layer at least
+  int64_t vocab = 0;      ///< columns of the logits = lines of the embedding
+  int64_t hidden = 0;     ///< columns of the embedding
+  int64_t layers = 0;     ///< iterations of the repeat; 0 without one
+  int64_t kvLayers = 0;   ///< how many times a row's K and V are appended; 0 without attention
+  int64_t kvWindow = 0;   ///< positions that a row sees in a layer, at most; 0: all, in some layer at least
+  bool hasWindow = false; ///< of attention, in some layer
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   std::optional<RopeParams> rope; ///< present when the graph uses `rope`
   bool adjacentRope = false;      ///< it turns neighbours against each other, not halves

@@ -23,6 +23,7 @@ struct ModelFacts {
   std::vector<int32_t> eos;
   std::vector<std::string> results = {}; ///< beside the logits
   int64_t kvWindow = 0;                  ///< positions that a row sees in any layer, at most; 0: all
+  bool hasWindow = false;                ///< of attention, in some layer
 };
 
 /// A compile-time constant; f32 values are already rounded to f32.
@@ -75,8 +76,9 @@ struct CheckedPool {
   /// With `on_full: wait`: admission reserves pages for so many tokens beyond those that a
   /// request has; absent: for all of its budget.
   std::optional<int64_t> reserve;
-  bool index = false; ///< pages are found again by the tokens that they have K and V of
-  bool fp8 = false;   ///< it has e4m3 with a scale for each token and head
+  bool index = false;       ///< pages are found again by the tokens that they have K and V of
+  bool fp8 = false;         ///< it has e4m3 with a scale for each token and head
+  bool bf16Windows = false; ///< but for layers with a window
   SourceLoc loc;
 };
 

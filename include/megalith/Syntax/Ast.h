@@ -101,6 +101,7 @@ struct PoolDecl {
   ExprPtr reserve; ///< null when absent
   ExprPtr index;   ///< null when absent
   Name dtype;      ///< empty when absent
+  Name windows;    ///< the same of layers with a window; empty when absent
 };
 
 struct PolicyOutput {

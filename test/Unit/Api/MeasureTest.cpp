@@ -61,8 +61,8 @@ TEST(Measure, TellsKernelsApart) {
 }
 
 TEST(Measure, CountsWhatIsReadOfWindows) {
-  EXPECT_EQ(positionsRead({0, 10, 40}, 25), 25 + 10 + 25);
-  EXPECT_EQ(positionsRead({}, 25), 0) << "without attention";
+  EXPECT_EQ(kvBytesRead({{0, 3}, {10, 2}, {40, 3}}, 25), 3 * 25 + 2 * 10 + 3 * 25);
+  EXPECT_EQ(kvBytesRead({}, 25), 0) << "without attention";
 }
 
 TEST(Measure, ChecksWhatItIsGiven) {

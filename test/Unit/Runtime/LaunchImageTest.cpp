@@ -169,11 +169,11 @@ TEST_F(LaunchImageTest, APoolOfCodes) {
   Manifest::Pool &pool = manifest.models[0].pool;
   pool = {.pages = 3, .pageTokens = 9, .layers = 2, .kvHeads = 5, .headDim = 16, .rowsBeyond = 0, .place = ""};
   EXPECT_EQ(lastingBuffers(manifest)[1].bytes, 2 * 3 * 5 * 9 * 16 * 2u);
-  EXPECT_EQ(pool.tokenBytes(), 2 * 5 * 16 * 2);
   pool.e4m3 = true;
   EXPECT_EQ(lastingBuffers(manifest)[1].bytes, 2 * 3 * 5 * (9 * 16 + 32u));
   EXPECT_EQ(lastingBuffers(manifest)[2].bytes, 2 * 3 * 5 * (9 * 16 + 32u));
-  EXPECT_EQ(pool.tokenBytes(), 2 * 5 * (16 + 2));
+  pool.bf16Layers = 1;
+  EXPECT_EQ(lastingBuffers(manifest)[1].bytes, 3 * 3 * 5 * (9 * 16 + 32u)) << "in the place of two";
 }
 
 /// A pool with an index has memory for it, and for rows at places that others may read; requests have what they ask of

@@ -116,6 +116,13 @@ TEST(Manifest, hasAsManyModelsAsTheKernel) {
   format["pool"]["format"] = "e5m2";
   EXPECT_EQ(with(nlohmann::json::array({format})),
             "the manifest cannot be read: `format` must be e4m3, found `\"e5m2\"` [manifest]");
+  nlohmann::json layers = model;
+  const int64_t count = layers["pool"]["layers"].get<int64_t>();
+  layers["pool"]["format"] = "e4m3";
+  layers["pool"]["bf16_layers"] = count;
+  EXPECT_EQ(with(nlohmann::json::array({layers})), "");
+  layers["pool"]["bf16_layers"] = count + 1;
+  EXPECT_TRUE(with(nlohmann::json::array({layers})).starts_with("the manifest cannot be read: `bf16_layers` must be"));
   nlohmann::json none = good;
   none.erase("models");
   EXPECT_EQ(messageOf(none.dump()), "the manifest cannot be read: the manifest has no `models` [manifest]");
