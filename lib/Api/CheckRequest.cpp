@@ -121,7 +121,8 @@ static bool leavesNone(const driver::Compilation &compiled, const Request &r, in
     for (const int32_t token : r.endTokens())
       refused.insert(token);
   const automata::TokenFormat *format = r.format.tokens.get();
-  const bool mayEnd = format && format->isComplete(format->format.automaton.start);
+  const bool mayEnd =
+      format && format->isComplete(format->format.automaton.start) && !format->isFinal(format->format.automaton.start);
   const auto isLeft = [&](int64_t token) {
     const auto id = static_cast<int32_t>(token);
     const bool ends = r.eos && llvm::is_contained(*r.eos, id);

@@ -168,12 +168,13 @@ def refused(pipelines):
         run("sampled", sampling)
 
 
-if sys.argv[1] == "rows":
-    rows(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-elif sys.argv[1] == "same":
-    same(sys.argv[2], int(sys.argv[3]))
-elif sys.argv[1] == "refused":
-    refused(sys.argv[2])
-else:
-    for line in requests(int(sys.argv[2]), len(sys.argv) > 3):
-        print(json.dumps(line))
+if __name__ == "__main__":
+    if sys.argv[1] == "rows":
+        rows(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif sys.argv[1] == "same":
+        same(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "refused":
+        refused(sys.argv[2])
+    else:
+        for line in requests(int(sys.argv[2]), len(sys.argv) > 3):
+            print(json.dumps(line))
