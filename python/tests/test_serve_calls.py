@@ -141,9 +141,28 @@ def test_forms_of_templates(template, form):
 
 
 def test_a_template_without_tools():
-    assert not knows_tools("{% for m in messages %}{{ m.content }}{% endfor %}")
+    for template in "{% for m in messages %}{{ m.content }}{% endfor %}", "{{ 'no tools' }}{# tools #} tools":
+        assert not knows_tools(template)
+    assert knows_tools("{% if it == '\\'' and tools is defined %}{% endif %}")
 
 
 def test_long_texts_are_parsed_in_time():
     text = "<tool_call>" + json.dumps({"name": "f", "arguments": {"x": "y" * 50000}}) + "</tool_call>" + '<tool_call>{"' * 3000
     assert parsed(HERMES, text)[1] == [("f", json.dumps({"x": "y" * 50000}))]
+
+
+def test_special_tokens_that_begin_a_call_have_text(tmp_path):
+    """Others, and those that end a text, have none."""
+    import tokenizers
+    from megalith.text import load
+
+    names = ["[TOOL_CALLS]", "</s>", "<pad>"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({name: number for number, name in enumerate([*names, "a"])}, "a"))
+    made.add_special_tokens(names)
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    (tmp_path / "config.json").write_text("{}")
+    tokenizer = load(tmp_path)
+    for special, text in ((False, "a"), (frozenset(), "a"), (frozenset({"[TOOL_CALLS]"}), "[TOOL_CALLS]a"), (True, "[TOOL_CALLS]<pad>a</s>")):
+        pieces = tokenizer.pieces(special=special)
+        assert (pieces.push([0, 2, 3, 1]) + pieces.flush()).replace(" ", "") == text

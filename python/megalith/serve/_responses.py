@@ -80,7 +80,7 @@ class ResponseAnswer:
         prompt, made = len(self.job.prompts[0]), run.completion_tokens
         self.response["usage"] = {
             "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": cached},
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
             "output_tokens": made,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": prompt + made,

@@ -55,8 +55,15 @@ def form_of_template(template: str) -> str | None:
     return "llama3_json" if is_llama or "<|python_tag|>" in template else None
 
 
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+_CODE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+
+
 def knows_tools(template: str) -> bool:
-    return re.search(r"\btools\b", template) is not None
+    """Whether a chat template reads `tools`, which its texts and comments may speak of without that."""
+    code = _CODE.findall(_STRING.sub("''", _COMMENT.sub("", template)))
+    return any(re.search(r"\btools\b", each) for each in code)
 
 
 @dataclass(frozen=True)
