@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -135,8 +135,9 @@ class Tokenizer:
         """What a token without bytes is called."""
         return f"<{token}>"
 
-    def pieces(self, prompt: Iterable[int] | None = None, *, special: bool = False) -> Pieces:
-        """For tokens that come one by one, after those of a prompt. `special`: special ones have text, too."""
+    def pieces(self, prompt: Iterable[int] | None = None, *, special: bool | Collection[str] = False) -> Pieces:
+        """For tokens that come one by one, after those of a prompt. `special`: special ones have text, too, or those with
+        these names."""
         pieces = self._pieces(special)
         tail = self._tail([] if prompt is None else list(prompt), special)
         if not tail:
@@ -147,10 +148,10 @@ class Tokenizer:
         shown = other.flush()
         return _AfterPieces(pieces, shown) if shown else pieces
 
-    def _pieces(self, special: bool) -> Pieces:
+    def _pieces(self, special: bool | Collection[str]) -> Pieces:
         raise NotImplementedError
 
-    def _tail(self, prompt: list[int], special: bool) -> list[int]:
+    def _tail(self, prompt: list[int], special: bool | Collection[str]) -> list[int]:
         """Tokens of its end that give the text after it all that it depends on."""
         return prompt[-_CONTEXT:]
 
@@ -225,7 +226,7 @@ class ByteTokenizer(Tokenizer):
     def bytes_of(self, token: int) -> bytes | None:
         return bytes([token]) if 0 <= token < 256 else None
 
-    def _pieces(self, special: bool) -> Pieces:
+    def _pieces(self, special: bool | Collection[str]) -> Pieces:
         return _BytePieces()
 
     def exact(self, text: str) -> list[int] | None:
@@ -354,11 +355,16 @@ class HuggingFaceTokenizer(Tokenizer):
             self._texts[token] = None if token in self.eos or name in self._hidden else name
         return self._texts[token]
 
-    def _pieces(self, special: bool) -> Pieces:
-        return _DecoderPieces(self._decoder, self._name_of if special else self._text_of)
+    def _texts_of(self, special: bool | Collection[str]) -> Callable[[int], str | None]:
+        if isinstance(special, bool) or not special:
+            return self._name_of if special else self._text_of
+        return lambda token: name if (name := self._name_of(token)) in special else self._text_of(token)
 
-    def _tail(self, prompt: list[int], special: bool) -> list[int]:
-        text_of = self._name_of if special else self._text_of
+    def _pieces(self, special: bool | Collection[str]) -> Pieces:
+        return _DecoderPieces(self._decoder, self._texts_of(special))
+
+    def _tail(self, prompt: list[int], special: bool | Collection[str]) -> list[int]:
+        text_of = self._texts_of(special)
         left = _CONTEXT
         for place in range(len(prompt) - 1, -1, -1):
             left -= text_of(int(prompt[place])) is not None

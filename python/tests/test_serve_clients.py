@@ -256,7 +256,7 @@ def test_models_have_what_vllm_tells(served):
 
 
 def test_other_apis_are_pointed_here(served):
-    for path in "/v1/responses", "/v1/messages", "/api/chat", "/v1/embeddings":
+    for path in "/v1/responses/resp_1", "/v1/conversations", "/v1/messages", "/api/chat", "/v1/embeddings":
         status, _, answer = served.call("POST", path, {})
         assert status == 404 and " here" in answer["error"]["message"], answer
 

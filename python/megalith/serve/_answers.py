@@ -17,6 +17,7 @@ from .._events import Logprob
 from ..text import Tokenizer
 from ._engine import Run, TokenLogprob
 from ._protocol import ApiError, Job
+from ._tool_calls import CallArguments, CallBegin, Part
 
 _log = logging.getLogger("megalith.serve")
 
@@ -97,9 +98,21 @@ class Answer:
             "text_offset": [each.begin for each in told],
         }
 
-    def whole(
-        self, texts: list[str], finishes: list[str], logprobs: list[list[TokenLogprob]], run: Run
-    ) -> dict[str, Any]:
+    async def whole(self, run: Run) -> dict[str, Any]:
+        """When all choices have ended."""
+        texts, finishes = [""] * len(run.choices), [""] * len(run.choices)
+        logprobs: list[list[TokenLogprob]] = [[] for _ in run.choices]
+        calls: list[list[dict[str, Any]]] = [[] for _ in run.choices]
+        async with aclosing(run.pieces()) as pieces:
+            async for piece in pieces:
+                texts[piece.choice] += piece.text
+                for part in piece.parts:
+                    if isinstance(part, CallBegin):
+                        calls[piece.choice].append(_call(part.name))
+                    elif isinstance(part, CallArguments):
+                        calls[piece.choice][part.index]["function"]["arguments"] += part.text
+                logprobs[piece.choice] += piece.logprobs
+                finishes[piece.choice] = piece.finish or ""
         choices = []
         for index, drawn in enumerate(self._best(logprobs)):
             text, finish, told = texts[drawn], finishes[drawn], logprobs[drawn]
@@ -111,7 +124,10 @@ class Answer:
                 told = before + [replace(each, begin=each.begin + len(shown)) for each in told]
             said: dict[str, Any] = {"text": text}
             if self.job.is_chat:
+                called = calls[drawn]
                 said = {"message": {"role": "assistant", "content": text, "refusal": None, "annotations": []}}
+                if called:
+                    said["message"] |= {"content": text or None, "tool_calls": called}
             choices.append({"index": index, **said, "logprobs": self.logprobs(told), "finish_reason": finish})
             if self.job.prompt_logprobs is not None and not self.job.is_chat:
                 choices[-1]["prompt_logprobs"] = self._prompt_logprobs(self.job.prompts[number], of_prompt)
@@ -180,17 +196,26 @@ class Answer:
         text: str | None,
         finish: str | None = None,
         told: Sequence[TokenLogprob] = (),
-        **first: str,
+        **more: Any,
     ) -> dict[str, Any]:
         said: dict[str, Any] = {"text": text or ""}
         if self.job.is_chat:
-            said = {"delta": {**first, **({} if text is None else {"content": text})}}
+            said = {"delta": {**more, **({} if text is None else {"content": text})}}
         return {
             "index": index,
             **said,
             "logprobs": self.logprobs(told) if told else None,
             "finish_reason": finish,
         }
+
+    def _part(self, index: int, part: Part, told: Sequence[TokenLogprob]) -> dict[str, Any]:
+        if isinstance(part, str):
+            return self.choice(index, part, None, told)
+        if isinstance(part, CallBegin):
+            call = {"index": part.index, **_call(part.name)}
+        else:
+            call = {"index": part.index, "function": {"arguments": part.text}}
+        return self.choice(index, None, None, told, tool_calls=[call])
 
     async def events(self, run: Run) -> AsyncGenerator[bytes, None]:
         """Server-sent events."""
@@ -205,8 +230,11 @@ class Answer:
                         choice = self.choice(piece.choice, piece.text, piece.finish, piece.logprobs)
                         yield _event(self.chunk([choice], now))
                         continue
-                    if piece.text or piece.logprobs:
-                        yield _event(self.chunk([self.choice(piece.choice, piece.text, None, piece.logprobs)], now))
+                    told = piece.logprobs  # the first chunk has them
+                    for part in piece.parts or ([""] if told else []):
+                        said = self._part(piece.choice, part, told)
+                        yield _event(self.chunk([said], now))
+                        told = ()
                     if piece.finish:
                         yield _event(self.chunk([self.choice(piece.choice, None, piece.finish)], now))
             if self.job.wants_usage:
@@ -215,6 +243,11 @@ class Answer:
             tell_failure(error)
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
+
+
+def _call(name: str) -> dict[str, Any]:
+    """Of a tool, whose arguments are to come."""
+    return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": {"name": name, "arguments": ""}}
 
 
 def _finite(logprob: float | None) -> float | None:

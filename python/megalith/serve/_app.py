@@ -23,10 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._core import version
 from ._answers import Answer, tell_failure
-from ._engine import Engine, Run, TokenLogprob
+from ._engine import Engine, Run
 from ._metrics import counts_of, render
 from ._protocol import ApiError, Job, Limits, no_such_model
 from ._reader import Reader
+from ._responses import ResponseAnswer
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -35,8 +36,8 @@ BODY_SECONDS = 30.0
 """So long a body may take to come."""
 
 _ELSEWHERE = {
-    "/v1/responses": "the Responses API is not here: use /v1/chat/completions. Agents take it by "
-    "`OpenAIChatCompletionsModel`, or `set_default_openai_api('chat_completions')`",
+    "/v1/responses/": "answers are not kept here: send the whole conversation with each request to /v1/responses",
+    "/v1/conversations": "conversations are not kept here: send the whole of one with each request",
     "/v1/messages": "Anthropic's API is not here: use /v1/chat/completions",
     "/v1/embeddings": "there are no embeddings here",
     "/v1/rerank": "there is no reranking here",
@@ -294,33 +295,31 @@ class _Handlers:
         self.engine, self.facts, self.reader, self.limits = engine, facts, reader, engine.limits
         self.model = _model_entry(engine.limits, facts)
 
-    async def complete(self, request: Request, is_chat: bool) -> Response:
+    async def complete(self, request: Request, what: str) -> Response:
         arrived = time.monotonic()
         body = await _read_body(request, self.facts.max_body)
-        job: Job = await self.reader.read("chat" if is_chat else "completion", body)
+        job: Job = await self.reader.read(what, body)
         run = self.engine.start(job, arrived)
-        answer = Answer(job, self.limits.model, self.engine.tokenizer)
+        answer: Answer | ResponseAnswer = Answer(job, self.limits.model, self.engine.tokenizer)
+        if job.response is not None:
+            answer = ResponseAnswer(job, self.limits.model)
         if job.is_stream:
             return Stream(run, answer.events(run))
 
         async def collect() -> Response:
-            texts, finishes = [""] * len(run.choices), [""] * len(run.choices)
-            logprobs: list[list[TokenLogprob]] = [[] for _ in run.choices]
-            async with aclosing(run.pieces()) as pieces:
-                async for piece in pieces:
-                    texts[piece.choice] += piece.text
-                    logprobs[piece.choice] += piece.logprobs
-                    finishes[piece.choice] = piece.finish or ""
-            return JSONResponse(answer.whole(texts, finishes, logprobs, run), headers={"X-Megalith-Requests": run.numbers})
+            return JSONResponse(await answer.whole(run), headers={"X-Megalith-Requests": run.numbers})
 
         with run:
             return await _while_there(request.receive, collect())
 
     async def completions(self, request: Request) -> Response:
-        return await self.complete(request, is_chat=False)
+        return await self.complete(request, "completion")
 
     async def chat_completions(self, request: Request) -> Response:
-        return await self.complete(request, is_chat=True)
+        return await self.complete(request, "chat")
+
+    async def responses(self, request: Request) -> Response:
+        return await self.complete(request, "response")
 
     async def tokenize(self, request: Request) -> Response:
         tokens, names = await self.reader.read("tokenize", await _read_body(request, self.facts.max_body))
@@ -442,6 +441,7 @@ def make_app(engine: Engine, facts: Facts, reader: Reader) -> ASGIApp:
         Route("/v1/models/{model:path}", handlers.one_model),
         Route("/v1/completions", handlers.completions, methods=["POST"]),
         Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
+        Route("/v1/responses", handlers.responses, methods=["POST"]),
         Route("/tokenize", handlers.tokenize, methods=["POST"]),
         Route("/detokenize", handlers.detokenize, methods=["POST"]),
         Route("/version", handlers.told_version),

@@ -24,6 +24,7 @@ from .. import text as texts
 from .._chat import add_model_options, compile_from, find_pipeline, show_progress
 from .._errors import Error
 from .._generation import read_generation_config
+from ._tool_calls import FORMS
 
 _NAMES = {"reference": "the reference executor", "cpu": "the CPU executor"}
 
@@ -86,6 +87,13 @@ def make_parser() -> argparse.ArgumentParser:
         "--served-model-name", type=_name, metavar="NAME", help="that clients ask for; default: the name of the folder"
     )
     parser.add_argument("--chat-template", metavar="FILE", help="in place of the checkpoint's")
+
+    parser.add_argument(
+        "--tool-parser",
+        choices=tuple(FORMS),
+        metavar="NAME",
+        help=f"the form in which the model writes calls of tools: {', '.join(FORMS)}; default: that of the chat template",
+    )
 
     where = parser.add_argument_group("where, and who may")
     where.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1, this machine only")
@@ -299,6 +307,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     from ._app import Facts, make_app
     from ._connections import room_for_connections
     from ._engine import Engine
+    from ._formats import engine_has_formats
     from ._protocol import Limits
     from ._reader import Reader, Recipe
 
@@ -338,6 +347,7 @@ def _serve(parsed: argparse.Namespace) -> int:
         )
         try:
             context = session.options["max_tokens"]
+            edits = program.reads_sampling and kernel.device == "reference"
             limits = Limits(
                 model=parsed.served_model_name or Path(folder).resolve().name,
                 context=context,
@@ -349,7 +359,10 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_p=usual.top_p,
                 top_k=usual.top_k,
                 min_p=usual.min_p,
-                edits=program.reads_sampling and kernel.device == "reference",
+                edits=edits,
+                formats=engine_has_formats(edits),
+                why_no_formats="" if edits else "only pipelines that read `sampling` have them, on the reference executor",
+                tool_parser=parsed.tool_parser or "",
                 usual=usual,
                 token_bytes=_token_bytes(tokenizer),
                 ends=session.options["max_ends"],

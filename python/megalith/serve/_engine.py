@@ -19,6 +19,7 @@ from ..text import TextError, Tokenizer
 from ._history import History
 from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
+from ._tool_calls import CallArguments, CallParser, Part
 
 SHOWN = 160
 """Characters of a request that the page shows, where it may."""
@@ -119,10 +120,40 @@ class Piece:
     """News of a choice. The last one has a `finish`."""
 
     choice: int
-    text: str
+    parts: tuple[Part, ...]
+    """Content, and calls of tools."""
     finish: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of tokens whose text was given with this piece, or with those before."""
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+
+class _Parts:
+    """Of an answer, of one event."""
+
+    def __init__(self, parser: CallParser | None) -> None:
+        self.parser = parser
+        self.parts: list[Part] = []
+
+    def push(self, text: str) -> None:
+        if text:
+            self._add(self.parser.push(text) if self.parser else [text])
+
+    def flush(self) -> None:
+        self._add(self.parser.flush() if self.parser else [])
+
+    def _add(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            last = self.parts[-1] if self.parts else None
+            if isinstance(part, str) and isinstance(last, str):
+                self.parts[-1] = last + part
+            elif isinstance(part, CallArguments) and isinstance(last, CallArguments) and part.index == last.index:
+                self.parts[-1] = CallArguments(part.index, last.text + part.text)
+            else:
+                self.parts.append(part)
 
 
 class Choice:
@@ -139,7 +170,9 @@ class Choice:
         self.stop = StopText(job.stop, job.keeps_stop)
         # The end of a prompt says all that text after it depends on.
         prompt = job.prompts[index // job.drawn][-1024:]
-        self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special)
+        shown = job.tools.markers if job.tools else frozenset()
+        self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special or shown)
+        self.parser = job.tools.parser() if job.tools else None
         self.logprobs = LogprobQueue()
         self.prompt_logprobs: list[Logprob] = []
         self.is_over = False
@@ -172,24 +205,28 @@ class Choice:
                 else:
                     metrics.next_token.observe((now - last) / len(event.tokens), len(event.tokens))
                 last = now
-            text = ""
+            text, parts = "", _Parts(self.parser)
             told: tuple[TokenLogprob, ...] = ()
             for number, token in enumerate(event.tokens):  # one by one: what is cut does not depend on how they came
                 self.tokens += 1
                 made = self.pieces.push(token)
                 if event.logprobs:
                     self.logprobs.push(token, made, event.logprobs[number])
-                text += self.stop.push(made)
-                if self.stop.found:
+                sure = self.stop.push(made)
+                text += sure
+                parts.push(sure)
+                if self._is_cut():
                     break
-            if event.end and not self.stop.found:
-                text += self.stop.push(self.pieces.flush())
-                text += self.stop.flush()
+            is_cut = self._is_cut()
+            if event.end and not is_cut:
+                rest = self.stop.push(self.pieces.flush()) + self.stop.flush()
+                text += rest
+                parts.push(rest)
             if text:
                 self.engine.show(self.generation.number, text)
                 told = self.logprobs.give(text)
-            if self.stop.found or event.end:
-                finish = "stop" if self.stop.found or event.end is None else self._finish(event)
+            if is_cut or event.end:
+                finish = "stop" if is_cut or event.end is None else self._finish(event)
                 if any(each.logprob is None for each in self.prompt_logprobs[1:]):
                     raise ApiError(
                         "tokens of the prompt have no logprobs: the pipeline has fed the tokens before them as drafts, or not at all",
@@ -199,12 +236,19 @@ class Choice:
                     )
                 self._end(finish)
                 self.generation._close()  # after a stop text the engine would go on
-                told += self.logprobs.cut() if self.stop.found else self.logprobs.rest()
-                await put(Piece(self.index, text, finish, told))
+                told += self.logprobs.cut() if is_cut else self.logprobs.rest()
+                parts.flush()
+                if self.parser and self.parser.calls and finish == "stop":
+                    finish = "tool_calls"
+                await put(Piece(self.index, tuple(parts.parts), finish, told))
                 return
-            if text:
-                await put(Piece(self.index, text, None, told))
+            if parts.parts or told:
+                await put(Piece(self.index, tuple(parts.parts), None, told))
         raise self.engine.stopping()
+
+    def _is_cut(self) -> bool:
+        """Nothing that comes counts any more."""
+        return self.stop.found or self.parser is not None and self.parser.done
 
     def _finish(self, event: Event) -> str:
         end = event.end

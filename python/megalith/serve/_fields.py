@@ -144,12 +144,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_decoding_backend": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_whitespace_pattern": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1,),
     "logit_bias": ({},),
@@ -167,12 +161,9 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     "repetition_detection": ({},),
     "repetition_penalty": (1,),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "structural_tag": (),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking": (),
     "thinking_token_budget": (),
@@ -185,6 +176,8 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
 }
 _WHY = {
     "chat_template": "the server's is the one that counts; see --chat-template",
+    **dict.fromkeys(("functions", "function_call"), "that is the older name; say it with `tools` and `tool_choice`"),
+    **dict.fromkeys(("tools", "tool_choice"), "only chats have tools: use /v1/chat/completions"),
     "documents": "say them in `chat_template_kwargs`, if the template has a place for them",
     **dict.fromkeys(
         ("enable_thinking", "thinking"), "what a chat template knows by this name is said in `chat_template_kwargs`"

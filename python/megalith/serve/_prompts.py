@@ -11,6 +11,7 @@ from .._templates import RESERVED
 from ..text import TextError, Tokenizer
 from ._fields import Fields, what_is
 from ._protocol import ApiError, Limits
+from ._tools import ToolUse
 
 MOST_CHOICES = 128
 """`n` times prompts"""
@@ -66,7 +67,9 @@ def _looks_like_tokens(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
 
 
-def read_chat(fields: Fields, limits: Limits, tokenizer: Tokenizer, cut: bool = False) -> list[int]:
+def read_chat(
+    fields: Fields, limits: Limits, tokenizer: Tokenizer, tools: ToolUse, cut: bool = False
+) -> list[int]:
     if not tokenizer.has_chat_template:
         raise ApiError(
             "the checkpoint has no chat template; use /v1/completions, or start the server with --chat-template",
@@ -89,6 +92,11 @@ def read_chat(fields: Fields, limits: Limits, tokenizer: Tokenizer, cut: bool = 
     special = fields.boolean("add_special_tokens", False)
     if continues and answer:
         raise fields.wrong("continue_final_message", "needs `add_generation_prompt` to be false")
+    if tools.enforced and not answer:
+        name = "continue_final_message" if continues else "add_generation_prompt"
+        raise fields.wrong(name, "beside a `tool_choice` that asks for a call is not supported: leave it out")
+    if tools.tools:
+        variables = {**variables, "tools": tools.tools}
     try:
         text = tokenizer.chat_text(read, answer=answer, **variables)
     except TextError as error:
@@ -97,6 +105,7 @@ def read_chat(fields: Fields, limits: Limits, tokenizer: Tokenizer, cut: bool = 
         raise fields.wrong("messages", f"do not fit: the chat template failed: {type(error).__name__}: {error}") from error
     if continues:
         text = _cut_after(text, read[-1], fields)
+    text += tools.prefix
     return encode(text, special, "messages", limits, tokenizer, cut)
 
 

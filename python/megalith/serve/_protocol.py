@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._generation import GenerationDefaults
+
+if TYPE_CHECKING:
+    from ._tools import ToolUse
 
 
 class ApiError(Exception):
@@ -64,6 +67,11 @@ class Limits:
     min_p: float = 0.0
     edits: bool = False
     """Requests may have settings that follow their text: penalties and the like."""
+    formats: bool = False
+    """Answers may have to be of a format."""
+    why_no_formats: str = ""
+    tool_parser: str = ""
+    """The form of calls of tools; empty: that of the chat template."""
     usual: GenerationDefaults = GenerationDefaults()
     """How many tokens a chat gets that says nothing."""
     token_bytes: int = 0
@@ -106,6 +114,10 @@ class Job:
     """That the client gave."""
     seeds: list[int | None] = field(default_factory=list)
     """By choice."""
+    tools: ToolUse | None = None
+    """That the answer may call."""
+    response: dict[str, Any] | None = None
+    """What an answer of the Responses API says again of the request; None: it is of another one."""
 
     @property
     def logprobs_of_prompt(self) -> int | None:

@@ -23,6 +23,7 @@ from .. import text as texts
 from ._fields import read_json
 from ._protocol import ApiError, Job, Limits
 from ._requests import read_detokenize, read_job, read_tokenize
+from ._response_requests import read_response
 
 AT_ONCE = 4 << 10
 """Bytes of a body that is read where the streams are written."""
@@ -52,6 +53,8 @@ class Recipe:
 def read(what: str, body: bytes, limits: Limits, tokenizer: texts.Tokenizer) -> Any:
     try:
         value = read_json(body)
+        if what == "response":
+            return read_response(value, limits, tokenizer)
         if what in ("chat", "completion"):
             return read_job(value, what == "chat", limits, tokenizer)
         if what == "tokenize":
@@ -172,7 +175,7 @@ class Reader:
     async def read(self, what: str, body: bytes) -> Any:
         loop = asyncio.get_running_loop()
         if len(body) <= AT_ONCE:
-            if what in ("chat", "tokenize"):
+            if what in ("chat", "response", "tokenize"):
                 return await loop.run_in_executor(self._chats, read, what, body, self.limits, self.tokenizer)
             return read(what, body, self.limits, self.tokenizer)
         process, threads = self._lanes[len(body) > MIDDLE]

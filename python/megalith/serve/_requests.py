@@ -12,8 +12,10 @@ import numpy as np
 
 from ..text import TextError, Tokenizer
 from ._fields import IGNORED, MOST_ID, Fields, refuse_what_is_not_done, what_is
+from ._formats import put_format, read_format
 from ._prompts import MOST_CHOICES, encode, is_token, read_chat, read_prompts
 from ._protocol import ApiError, Job, Limits, no_such_model
+from ._tools import ToolUse, read_tools
 
 MOST_STOPS = 16
 MOST_EDITS = 1024
@@ -32,6 +34,13 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     drawn = fields.integer("best_of", n, 1, MOST_CHOICES)
     assert drawn is not None
     edits = _read_edits(fields, limits, tokenizer) if limits.edits else {}
+    tools = read_tools(fields, limits, tokenizer) if is_chat else ToolUse()
+    format, format_name = read_format(fields)
+    if format and tools.names:
+        what = "beside `tools` is not supported: an answer has one format"
+        if not tools.enforced:
+            what = "beside `tools` that may be called is not supported: leave one of them out, or say `tool_choice` `none`"
+        raise ApiError(f"`{format_name}` {what}", param=format_name, code="unsupported_parameter")
     refuse_what_is_not_done(fields)
     logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
@@ -41,6 +50,8 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     name = fields.text("request_id", MOST_ID)
     keeps_stop = fields.boolean("include_stop_str_in_output")
     shows_special = not fields.boolean("skip_special_tokens", True)
+    if shows_special and tools.names:
+        raise fields.wrong("skip_special_tokens", "must be true beside `tools`", code="unsupported_parameter")
     names_tokens = fields.boolean("return_tokens_as_token_ids")
     most_prompt = fields.integer("truncate_prompt_tokens", None, -1)
     if most_prompt == 0:
@@ -48,6 +59,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if most_prompt == -1:
         most_prompt = min(limits.prompt_tokens, limits.context - 1)
     settings = _read_sampling(fields, limits) | edits
+    put_format(settings, tools.format or format, "tool_choice" if tools.enforced else format_name, limits)
     seed = fields.integer("seed", None, -(2**63), 2**63 - 1)
     stop = _read_stop(fields)
     if stop and settings.get("min_new_tokens"):
@@ -70,7 +82,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
             )
         budget_name, budget = "max_completion_tokens", newer
     if is_chat:
-        prompts, prompt_name = [read_chat(fields, limits, tokenizer, cut=most_prompt is not None)], "messages"
+        prompts, prompt_name = [read_chat(fields, limits, tokenizer, tools, cut=most_prompt is not None)], "messages"
     else:
         prompts, prompt_name = read_prompts(fields, limits, tokenizer, cut=most_prompt is not None), "prompt"
         budget = 16 if budget is None else budget  # as the API has it
@@ -92,7 +104,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage, logprobs)
     job.drawn, job.echo, job.prompt_logprobs = drawn, echo, prompt_logprobs
     job.keeps_stop, job.shows_special, job.usage_each = keeps_stop, shows_special, usage_each
-    job.names_tokens, job.id = names_tokens, name
+    job.names_tokens, job.id, job.tools = names_tokens, name, tools
     job.seeds = [_seed_of(job, choice % drawn) for choice in range(len(prompts) * drawn)]
     return job
 
@@ -375,10 +387,11 @@ def read_tokenize(body: Mapping[str, Any], limits: Limits, tokenizer: Tokenizer)
     if "model" in fields.left:
         _check_model(fields, limits)
     wants_names = fields.boolean("return_token_strs")
+    tools = read_tools(fields, limits, tokenizer, only_tell=True) if "messages" in fields.left else ToolUse()
     refuse_what_is_not_done(fields)
     unlimited = replace(limits, token_bytes=0)
     if "messages" in fields.left:
-        tokens: Sequence[int] = read_chat(fields, unlimited, tokenizer)
+        tokens: Sequence[int] = read_chat(fields, unlimited, tokenizer, tools)
     else:
         prompt = fields.take("prompt")
         if not isinstance(prompt, str):

@@ -1,0 +1,230 @@
+"""What an answer has to be: the members that ask for a format, in the one form that the engine takes.
+
+`read_format` and `format_of_calls` make it, and `put_format` hands it on. An engine without formats refuses it there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._requests import Request
+from ._fields import Fields, what_is
+from ._protocol import ApiError, Limits
+
+DEPTH = 3
+"""So deep may arrays and objects stand in a value of which a schema says nothing. Each level doubles the engine's work."""
+MOST_CHOICES = 1000
+"""Of `choice`."""
+
+_ANY_OBJECT: dict[str, Any] = {"json_schema": {"type": "object"}, "depth": DEPTH}
+_WRITE = "write it as a regex or a JSON schema, in `structured_outputs`"
+_REFUSED = {
+    "guided_grammar": _WRITE,
+    "guided_whitespace_pattern": "leave it out: there is a blank or none behind `,` and `:`, and no other white space",
+    "guided_decoding_backend": "leave it out: there is one only",
+    "structural_tag": "calls of tools are said with `tools`, other formats with `structured_outputs`",
+}
+
+
+def engine_has_formats(has_edits: bool) -> bool:
+    """Whether requests of the engine have a format. It is one of the settings that follow the text of an answer."""
+    return has_edits and any(each.name == "format" for each in dataclasses.fields(Request))
+
+
+def put_format(settings: dict[str, Any], format: Mapping[str, Any] | None, name: str, limits: Limits) -> None:
+    """Into the settings of a request. `name` is the member that asks for it."""
+    if format is None:
+        return
+    if not limits.formats:
+        raise ApiError(
+            f"`{name}` is not supported: it needs answers of a given format, and "
+            f"{limits.why_no_formats or 'this version has none'}. Leave it out, and say in the messages what the answer has to be",
+            param=name,
+            code="unsupported_parameter",
+        )
+    settings["format"] = dict(format)
+
+
+def read_format(fields: Fields) -> tuple[dict[str, Any] | None, str]:
+    """The format that a body asks for, and the member that does."""
+    found: list[tuple[dict[str, Any], str]] = []
+    for name, what in _REFUSED.items():
+        if fields.take(name) is not None:
+            raise fields.wrong(name, f"is not supported: {what}", code="unsupported_parameter")
+    if (value := fields.take("response_format")) is not None:
+        at = "response_format"
+        if not isinstance(value, dict):
+            raise fields.wrong(at, f"must be an object, found {what_is(value)}")
+        if format := read_response_format(Fields(value, f"{at}.")):
+            found.append((format, at))
+    if (value := fields.take("structured_outputs")) is not None:
+        if not isinstance(value, dict):
+            raise fields.wrong("structured_outputs", f"must be an object, found {what_is(value)}")
+        found += _read_structured(Fields(value, "structured_outputs."))
+    for kind in ("json", "regex", "choice"):
+        name = f"guided_{kind}"
+        if (value := fields.take(name)) is not None:
+            found.append((_format_of(kind, value, name), name))
+    if len(found) > 1:
+        raise ApiError(
+            f"`{found[1][1]}` beside `{found[0][1]}` is not supported: an answer has one format", param=found[1][1]
+        )
+    return found[0] if found else (None, "")
+
+
+def read_response_format(fields: Fields, is_flat: bool = False) -> dict[str, Any] | None:
+    """Of `response_format`. `is_flat`: as `text.format` of the Responses API, where the schema's members stand in it."""
+    kind = fields.take("type")
+    if kind == "text":
+        fields.done()
+        return None
+    if kind == "json_object":
+        fields.done()
+        return dict(_ANY_OBJECT)
+    if kind != "json_schema":
+        what = "is missing" if kind is None else "must be `text`, `json_object` or `json_schema`"
+        if kind in ("structural_tag", "grammar"):
+            what = f"`{kind}` is not supported: {_REFUSED['structural_tag'] if kind == 'structural_tag' else _WRITE}"
+        raise fields.wrong("type", what, code="unsupported_parameter" if isinstance(kind, str) else None)
+    inner = fields
+    if not is_flat:
+        said = fields.take("json_schema")
+        if not isinstance(said, dict):
+            raise fields.wrong("json_schema", f"must be an object, found {what_is(said)}")
+        fields.done()
+        inner = Fields(said, f"{fields.at}json_schema.")
+    for name in ("name", "description"):  # these say nothing of the answer
+        if not isinstance(inner.take(name, ""), str):
+            raise inner.wrong(name, "must be a string")
+    inner.boolean("strict")  # the answer has the schema anyway
+    schema = inner.take("schema")
+    if not isinstance(schema, dict):
+        raise inner.wrong("schema", "is missing" if schema is None else f"must be an object, found {what_is(schema)}")
+    inner.done()
+    return _schema_format(schema)
+
+
+def _read_structured(fields: Fields) -> list[tuple[dict[str, Any], str]]:
+    """vLLM's `structured_outputs`."""
+    out = []
+    for kind in ("json", "regex", "choice"):
+        if (value := fields.take(kind)) is not None:
+            out.append((_format_of(kind, value, fields.at + kind), fields.at + kind))
+    if fields.boolean("json_object"):
+        out.append((dict(_ANY_OBJECT), f"{fields.at}json_object"))
+    for name, what in (("grammar", _WRITE), ("structural_tag", _REFUSED["structural_tag"])):
+        if fields.take(name) is not None:
+            raise fields.wrong(name, f"is not supported: {what}", code="unsupported_parameter")
+    if fields.take("whitespace_pattern") is not None:
+        what = _REFUSED["guided_whitespace_pattern"]
+        raise fields.wrong("whitespace_pattern", f"is not supported: {what}", code="unsupported_parameter")
+    if fields.boolean("disable_additional_properties"):
+        raise fields.wrong(
+            "disable_additional_properties",
+            "is not supported: say `additionalProperties` in the schema",
+            code="unsupported_parameter",
+        )
+    for name in ("disable_any_whitespace", "disable_fallback"):
+        fields.boolean(name)  # there is neither here
+    fields.done()
+    if not out:
+        raise ApiError(
+            "`structured_outputs` must have one of `json`, `regex`, `choice` and `json_object`", param="structured_outputs"
+        )
+    return out
+
+
+def _format_of(kind: str, value: Any, name: str) -> dict[str, Any]:
+    if kind == "regex":
+        if not isinstance(value, str):
+            raise ApiError(f"`{name}` must be a string, found {what_is(value)}", param=name)
+        return {"regex": value}
+    if kind == "choice":
+        if not isinstance(value, list) or not 0 < len(value) <= MOST_CHOICES or not all(isinstance(each, str) and each for each in value):
+            raise ApiError(f"`{name}` must be an array of 1 to {MOST_CHOICES} strings that are not empty", param=name)
+        return {"choice": value}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(f"`{name}` is no JSON: {error}", param=name) from error
+    if not isinstance(value, dict):
+        raise ApiError(f"`{name}` must be a JSON schema, which is an object, found {what_is(value)}", param=name)
+    return _schema_format(value)
+
+
+def _schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"json_schema": dict(schema), "depth": DEPTH}
+
+
+# ===----------------------------------------------------------------------===#
+# Calls of tools
+# ===----------------------------------------------------------------------===#
+
+
+def format_of_calls(functions: Sequence[Mapping[str, Any]], arguments: str) -> dict[str, Any]:
+    """One call of one of these functions, as an object with its name and its arguments, whatever the model's own form
+    has around it. `arguments` is what the form names these."""
+    definitions: dict[str, Any] = {}
+    calls = []
+    for number, function in enumerate(functions):
+        said = function.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
+        parameters = _moved(said, f"{number}", definitions)
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": function["name"]}, arguments: parameters},
+                "required": ["name", arguments],
+                "additionalProperties": False,
+            }
+        )
+    schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return _schema_format({**schema, "$defs": definitions} if definitions else schema)
+
+
+_TABLES = ("$defs", "definitions")
+_VALUES = ("const", "default", "enum", "examples")
+
+
+def _moved(schema: Mapping[str, Any], name: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """A schema that stands within another one. What it refers to goes to the definitions of that one."""
+    refers_to_itself = False
+
+    def moved(value: Any, is_schema: bool) -> Any:
+        nonlocal refers_to_itself
+        if isinstance(value, list):
+            return [moved(each, is_schema) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if not is_schema:  # names with schemas
+            return {key: moved(each, True) for key, each in value.items()}
+        out = {}
+        for key, each in value.items():
+            if key == "$ref" and isinstance(each, str):
+                refers_to_itself |= each == "#"
+                out[key] = f"#/$defs/{name}" if each == "#" else _ref_of(each, name)
+            elif key in _VALUES:
+                out[key] = each
+            else:
+                out[key] = moved(each, key not in ("properties", "patternProperties", *_TABLES))
+        return out
+
+    whole: dict[str, Any] = moved(schema, True)
+    for table in _TABLES:
+        for key, value in (whole.pop(table, None) or {}).items():
+            definitions[f"{name}.{table.strip('$')}.{key}"] = value
+    whole.pop("$id", None)
+    whole.pop("$schema", None)
+    if refers_to_itself:
+        definitions[name] = whole
+        return {"$ref": f"#/$defs/{name}"}
+    return whole
+
+
+def _ref_of(ref: str, name: str) -> str:
+    for table in _TABLES:
+        if ref.startswith(f"#/{table}/"):
+            return f"#/$defs/{name}.{table.strip('$')}.{ref[len(table) + 3 :]}"
+    return ref  # the engine says what is wrong with it
