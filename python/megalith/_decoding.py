@@ -298,6 +298,8 @@ class Decoder:
         self._makers: list[MakeStep] = []
         self.falls_back = self.is_byte_level = False
         """To tokens such as `<0x0A>`; to characters that stand for bytes."""
+        self.joins = False
+        """The text of tokens, but for the first one of all, is what each of them spells. (What cleans up is apart.)"""
         decoder = tokenizer.decoder
         if decoder is None:
             self._makers.append(lambda: _Placed(lambda token: token, lambda token: " " + token))
@@ -307,6 +309,7 @@ class Decoder:
             except Exception:  # noqa: BLE001, one that was written in Python has no description
                 self._makers.append(lambda: _Whole(decoder.decode, False))
             else:
+                self.joins = all(self._joins(parts, number) for number in range(len(parts)))
                 fused = False
                 for number, part in enumerate(parts):
                     before_text = all(each["type"] == "Fuse" for each in parts[number + 1 : number + 2])
@@ -315,6 +318,15 @@ class Decoder:
                     self._makers.append(make)
         if cleans_up:
             self._makers.append(CleanUp)
+
+    @staticmethod
+    def _joins(parts: list[Mapping[str, Any]], number: int) -> bool:
+        part, fused = parts[number], any(each["type"] == "Fuse" for each in parts[:number])
+        if part["type"] == "Strip":
+            return part["stop"] == 0 and fused  # the beginning of the whole text
+        return part["type"] in ("Fuse", "ByteLevel", "ByteFallback", "Replace", "Metaspace") and not (
+            fused and part["type"] in ("Replace", "ByteFallback")
+        )
 
     def _maker_of(self, part: Mapping[str, Any], fused: bool, before_text: bool) -> MakeStep:
         """`fused`: it sees one token in parts. `before_text`: nothing after it looks at whole tokens."""

@@ -131,6 +131,15 @@ class Tokenizer:
         """Those that a token stands for within a text. None: it stands for none, as a special token."""
         raise NotImplementedError
 
+    def all_bytes(self, vocabulary: int) -> list[bytes | None]:
+        """`bytes_of` each token, for `Program.set_token_bytes`. `TextError` where the text of tokens is not what they spell
+        one after the other."""
+        return [self.bytes_of(token) for token in range(vocabulary)]
+
+    def joined_pieces(self) -> Pieces:
+        """What tokens spell, wherever they stand: the text of an answer that has a format."""
+        return _JoinedPieces(self.bytes_of)
+
     def name_of(self, token: int) -> str:
         """What a token without bytes is called."""
         return f"<{token}>"
@@ -209,6 +218,19 @@ class _BytePieces(Pieces):
     def push(self, tokens: Iterable[int] | int) -> str:
         several = [tokens] if isinstance(tokens, (int, np.integer)) else tokens
         return self._decoder.decode(bytes(token for token in map(int, several) if token < 256))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class _JoinedPieces(Pieces):
+    def __init__(self, bytes_of: Callable[[int], bytes | None]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._bytes_of = bytes_of
+
+    def push(self, tokens: Iterable[int] | int) -> str:
+        several = [tokens] if isinstance(tokens, (int, np.integer)) else tokens
+        return self._decoder.decode(b"".join(self._bytes_of(int(token)) or b"" for token in several))
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -322,6 +344,11 @@ class HuggingFaceTokenizer(Tokenizer):
         else:
             _utf8(text)
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def all_bytes(self, vocabulary: int) -> list[bytes | None]:
+        if not self._decoder.joins:
+            raise TextError("the tokenizer's decoder does more than to put what tokens spell one after the other")
+        return super().all_bytes(vocabulary)
 
     def bytes_of(self, token: int) -> bytes | None:
         if token not in self._bytes:

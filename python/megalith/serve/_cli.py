@@ -307,7 +307,6 @@ def _serve(parsed: argparse.Namespace) -> int:
     from ._app import Facts, make_app
     from ._connections import room_for_connections
     from ._engine import Engine
-    from ._formats import engine_has_formats
     from ._protocol import Limits
     from ._reader import Reader, Recipe
 
@@ -332,6 +331,12 @@ def _serve(parsed: argparse.Namespace) -> int:
             return _fail(f"--context is {parsed.context}, and the model was made for {positions:g} positions")
         if parsed.api_key is not None:
             print("warning: others on this machine can read the API key in the command line", file=sys.stderr)
+        why_no_formats = "" if program.reads_sampling else "this pipeline does not read `sampling`"
+        if not why_no_formats and not program.byte_vocabulary:
+            try:
+                program.set_token_bytes(tokenizer.all_bytes(program.vocabulary))
+            except texts.TextError as error:
+                why_no_formats = str(error)
         kernel = program.load(parsed.device, parsed.ordinal, progress=show_progress)
         show_progress("")
         session = kernel.session(
@@ -360,8 +365,8 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_k=usual.top_k,
                 min_p=usual.min_p,
                 edits=edits,
-                formats=engine_has_formats(edits),
-                why_no_formats="" if edits else "only pipelines that read `sampling` have them, on the reference executor",
+                formats=edits and not why_no_formats,
+                why_no_formats=why_no_formats or ("" if edits else "only the reference executor has them yet"),
                 tool_parser=parsed.tool_parser or "",
                 usual=usual,
                 token_bytes=_token_bytes(tokenizer),
@@ -378,6 +383,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 request_timeout=parsed.request_timeout,
                 show_text=parsed.show_text,
                 states=program.states,
+                prepare_format=program.prepare_format,
             )
             host, port = listener.getsockname()[:2]
             is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback

@@ -26,6 +26,7 @@ SHOWN = 160
 
 _PARAMS = {
     "request-edits": None,
+    "request-format": None,
     "request-input": "inputs",
     "request-sampling": "temperature",
     "request-stop": "stop",
@@ -171,7 +172,10 @@ class Choice:
         # The end of a prompt says all that text after it depends on.
         prompt = job.prompts[index // job.drawn][-1024:]
         shown = job.tools.markers if job.tools else frozenset()
-        self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special or shown)
+        if "format" in job.settings:  # of bytes, and an answer is those of its tokens
+            self.pieces = engine.tokenizer.joined_pieces()
+        else:
+            self.pieces = engine.tokenizer.pieces(prompt, special=job.shows_special or shown)
         self.parser = job.tools.parser() if job.tools else None
         self.logprobs = LogprobQueue()
         self.prompt_logprobs: list[Logprob] = []
@@ -344,7 +348,9 @@ class Engine:
         request_timeout: float,
         show_text: bool,
         states: Sequence[State] = (),
+        prepare_format: Callable[[Any], object] | None = None,
     ) -> None:
+        """`prepare_format` makes the format of a request, on another thread."""
         self.session, self.tokenizer, self.limits = session, tokenizer, limits
         self.max_waiting, self.request_timeout = max_waiting, request_timeout
         self.metrics = Metrics()
@@ -354,6 +360,25 @@ class Engine:
         self.shows = show_text
         self.drains = False
         self._opened = math.inf
+        self._prepare = prepare_format
+        self._preparing = asyncio.Semaphore(1)
+        self._unprepared = 0
+
+    async def prepare(self, job: Job) -> None:
+        """Makes the job's format, while others are answered. One is made after the other."""
+        format = job.settings.get("format")
+        if format is None or self._prepare is None:
+            return
+        if self._unprepared > self.max_waiting:
+            raise self._full(self._unprepared)
+        self._unprepared += 1
+        try:
+            async with self._preparing:
+                await asyncio.to_thread(self._prepare, format)
+        except Error as error:
+            raise self._refused(error, 0) from error
+        finally:
+            self._unprepared -= 1
 
     def heard(self, event: Event) -> float:
         """When the host heard of it, as `time.monotonic()` has it: a client that reads slowly changes no figure."""

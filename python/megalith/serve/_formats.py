@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._requests import Request
 from ._fields import Fields, what_is
 from ._protocol import ApiError, Limits
 
@@ -26,11 +24,6 @@ _REFUSED = {
     "guided_decoding_backend": "leave it out: there is one only",
     "structural_tag": "calls of tools are said with `tools`, other formats with `structured_outputs`",
 }
-
-
-def engine_has_formats(has_edits: bool) -> bool:
-    """Whether requests of the engine have a format. It is one of the settings that follow the text of an answer."""
-    return has_edits and any(each.name == "format" for each in dataclasses.fields(Request))
 
 
 def put_format(settings: dict[str, Any], format: Mapping[str, Any] | None, name: str, limits: Limits) -> None:

@@ -2,6 +2,7 @@
 #include "megalith/Reference/Reduce.h"
 #include "device/Exact.h"
 #include "device/Sampling.h"
+#include "test/Unit/Automata/Vocabulary.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -341,7 +342,7 @@ TEST(ReduceTest, EditsComeInTheirOrder) {
   // 0: biased, then halved. 2: of the prompt, below 0. 1: halved, twice there. 4: halved, once there.
   EXPECT_EQ(made.logits, (std::vector<float>{0.75f, 1.5f - 0.5f - 0.125f, -4.0f, 4.0f, 1.0f - 0.25f - 0.125f}));
   EXPECT_EQ(made.refused, (std::vector<bool>{false, false, false, true, true}));
-  edits.penalties = false; // the text is not known
+  edits.knowsText = false; // the text is not known
   EXPECT_EQ(edit(edits, row).logits, (std::vector<float>{1.5f, 3.0f, -2.0f, 4.0f, 2.0f}));
   s.allowed = {3, 1};
   EXPECT_EQ(edit(edits, row).refused, (std::vector<bool>{true, false, true, true, true}));
@@ -511,3 +512,81 @@ TEST(ReduceTest, AReplaySeesWhatIsWrong) {
 }
 
 } // namespace
+
+// docs/language.md, "Formats": a model that knows nothing of the format, and a vocabulary as large as a real one.
+TEST(ReduceTest, RowsNeverLeaveTheirFormat) {
+  const auto tokens = std::make_shared<automata::TokenBytes>(automata::likeARealVocabulary(128256));
+  automata::Formats formats(tokens);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 4);
+  std::vector<float> row(tokens->tokens.size());
+  int complete = 0;
+  const char *schema = R"({"json_schema": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
+      "is": {"type": "boolean"}, "of": {"type": "array", "items": {"enum": ["a", "bb", 3]}, "maxItems": 2}},
+      "required": ["name", "is", "of"], "additionalProperties": false}})";
+  for (const char *text :
+       {schema, R"({"regex": "[A-Z][a-z]{1,5}( [0-9]{1,3}){0,3}\\."})", R"({"choice": ["né", "no"]})"})
+    for (const float temperature : {0.0f, 1.3f}) {
+      const auto format = formats.find(text);
+      EXPECT_EQ(formats.find(text), format); // kept
+      const automata::Automaton &automaton = format->format.automaton;
+      Sampling s;
+      s.format = text;
+      const int32_t eos = 128255;
+      std::string answer;
+      RowEdits edits{&s, true, {7}, 1, {}, format.get(), automaton.start, {eos}};
+      RowReduction draw = reducer("sample");
+      draw.temperature = temperature;
+      while (!format->isFinal(edits.state)) {
+        ASSERT_LT(++draw.position, 300);
+        for (float &z : row)
+          z = normal(random);
+        draw.edits = edits;
+        const std::vector<int32_t> drawn = reduceRow(draw, row);
+        ASSERT_EQ(drawn.size(), 1u) << answer;
+        if (drawn[0] == eos)
+          break;
+        answer += tokens->tokens[drawn[0]];
+        edits.state = format->step(edits.state, drawn[0]);
+        ASSERT_NE(edits.state, automata::Automaton::Dead) << answer;
+      }
+      EXPECT_TRUE(automaton.accepts(answer)) << answer;
+      complete += automaton.accepts(answer);
+
+      // Behind the end, and behind what it refuses, nothing comes.
+      edits.state = automata::Automaton::Dead;
+      draw.edits = edits;
+      EXPECT_TRUE(reduceRow(draw, row).empty());
+      EXPECT_EQ(whyNotReduced(draw, row, {5}, 0), "no token is left, and it is not what that gives");
+      RowReduction sum = reducer("logsumexp");
+      sum.edits = edits;
+      EXPECT_EQ(one(sum, row), -std::numeric_limits<float>::infinity());
+    }
+  EXPECT_EQ(complete, 6);
+  EXPECT_THROW(formats.find(R"({"regex": "("})"), automata::Refused);
+}
+
+// An end token may come where the format is complete and goes on, whatever it spells.
+TEST(ReduceTest, EndsOfAFormat) {
+  const auto tokens = std::make_shared<automata::TokenBytes>(std::vector<std::string>{"a", "b", "ab", "", "b"});
+  automata::Formats formats(tokens, 1);
+  const auto format = formats.find(R"({"regex": "ab{0,2}"})");
+  formats.find(R"({"choice": ["b"]})"); // the other one is let go, and stays with who holds it
+  EXPECT_NE(formats.find(R"({"regex": "ab{0,2}"})"), format);
+  Sampling s;
+  RowEdits edits{&s, true, {}, 0, {}, format.get(), format->format.automaton.start, {4}};
+  const std::vector<float> row(6, 1.0f);
+  const auto refused = [&](const char *text) {
+    edits.state = format->format.automaton.walk(format->format.automaton.start, text);
+    return edit(edits, row).refused;
+  };
+  EXPECT_EQ(refused(""), (std::vector<bool>{false, true, false, true, true, true}));
+  EXPECT_EQ(refused("a"), (std::vector<bool>{true, false, true, true, false, true}));
+  EXPECT_EQ(refused("ab"), (std::vector<bool>{true, false, true, true, false, true}));
+  EXPECT_EQ(refused("abb"), std::vector<bool>(6, true)); // it has ended
+  edits.early = {4};
+  EXPECT_EQ(refused("a"), (std::vector<bool>{true, false, true, true, true, true}));
+  EXPECT_EQ(format->step(format->format.automaton.start, -1), automata::Automaton::Dead);
+  EXPECT_EQ(format->step(format->format.automaton.start, 3), automata::Automaton::Dead);
+  EXPECT_EQ(format->step(format->format.automaton.start, 9), automata::Automaton::Dead);
+}
