@@ -204,8 +204,10 @@ void bindPrograms(nb::module_ &module) {
       .def("set_token_bytes",
            [](CompiledProgram &p, nb::list bytes) {
              std::vector<std::string> all;
-             for (nb::handle each : bytes)
-               all.push_back(bytesOf(each));
+             for (nb::handle each : bytes) {
+               const auto spelled = nb::cast<nb::bytes>(each);
+               all.emplace_back(spelled.c_str(), spelled.size());
+             }
              take(alone(*p.mutex, [&] { return p.program.setTokenBytes(std::move(all)); }));
            })
       .def("prepare_format",

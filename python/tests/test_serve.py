@@ -11,6 +11,7 @@ import numpy as np
 import openai
 import pytest
 from conftest import DEMO, PROMPTS
+from scripted import MESSAGES, TEMPLATES
 from serving import LONG, TEMPLATE, Served, wait_for
 
 
@@ -298,3 +299,37 @@ def test_a_tokenizer_of_hugging_face(tmp_path, texts):
             assert next(chunk.choices[0] for chunk in stream if chunk.choices[0].finish_reason).index == 0
             wait_for(lambda: server.stats()["running"] == 1)
             assert next(stream).choices[0].index == 1
+
+
+def test_answers_with_a_format(tmp_path):
+    """By `openai`'s own helper, by vLLM's members, and calls of a tool that has to be called; a stream is the same text."""
+    pydantic = pytest.importorskip("pydantic")
+
+    class City(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=4)
+        large: bool
+
+    (tmp_path / "tools.jinja").write_text(TEMPLATES["hermes"] + MESSAGES)
+    with Served("sampled", "--chat-template", tmp_path / "tools.jinja") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": PROMPTS[0]}]
+        ask = dict(model="demo", messages=messages, max_tokens=90, seed=4)
+        parsed = client.chat.completions.parse(**ask, response_format=City).choices[0]
+        assert parsed.finish_reason == "stop" and len(parsed.message.parsed.name) <= 4
+        with client.chat.completions.stream(**ask, response_format=City) as stream:
+            assert stream.get_final_completion().choices[0].message.content == parsed.message.content
+        for more, pattern in (
+            ({"guided_regex": "[a-z]{3}-[0-9]"}, "[a-z]{3}-[0-9]"),
+            ({"guided_choice": ["yes", "no"]}, "yes|no"),
+            ({"structured_outputs": {"json": {"enum": [7, "x"]}}}, '7|"x"'),
+        ):
+            answer = client.chat.completions.create(**ask, extra_body=more).choices[0]
+            assert answer.finish_reason == "stop" and re.fullmatch(pattern, answer.message.content)
+        tool = {"type": "function", "function": {"name": "weather", "parameters": City.model_json_schema()}}
+        for choice in "required", {"type": "function", "function": {"name": "weather"}}:
+            (choice,) = client.chat.completions.create(**ask, tools=[tool], tool_choice=choice).choices
+            (call,) = choice.message.tool_calls
+            assert call.function.name == "weather" and City.model_validate_json(call.function.arguments)
+            assert choice.finish_reason in ("tool_calls", "stop")
+        with pytest.raises(openai.BadRequestError, match="`minimum` is not supported"):
+            client.chat.completions.create(**ask, extra_body={"guided_json": {"type": "integer", "minimum": 1}})
