@@ -31,7 +31,8 @@ FORMATS = {
     "gptq-int8": {"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True,
                   "checkpoint_format": "gptq_v2"},
 }
-KV = ("bf16", "fp8")
+# Of K and V: keys of the pool. `fp8-windows`: layers with windows are bf16.
+KV = {"bf16": "", "fp8": ", dtype: fp8", "fp8-windows": ", dtype: fp8, windows: bf16"}
 
 
 def listed(known):
@@ -54,8 +55,8 @@ def write_config(folder, config, name):
 def write_pipeline(folder, pipeline, kv):
     """The pipeline with pools of this format. Beside it stand the model files that it names."""
     text = pathlib.Path(pipeline).read_text()
-    if kv != "bf16":
-        text, count = re.subn(r"on_full: [a-z]+", rf"\g<0>, dtype: {kv}", text)
+    if KV[kv]:
+        text, count = re.subn(r"on_full: [a-z]+", rf"\g<0>{KV[kv]}", text)
         if not count:
             common.fail(f"{pipeline} has no pool with `on_full`")
     path = folder / f"{pathlib.Path(pipeline).stem}-{kv}.yaml"
@@ -74,7 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="llama-3.1-8b")
     parser.add_argument("--formats", type=listed(FORMATS), default=["bf16"], help=f"of weights: {', '.join(FORMATS)}")
-    parser.add_argument("--kv", type=listed(KV), default=["bf16"], help="of K and V: bf16, fp8")
+    parser.add_argument("--kv", type=listed(KV), default=["bf16"], help=f"of K and V: {', '.join(KV)}")
     parser.add_argument("--context", type=common.integers, default=[128])
     parser.add_argument("--batch", type=common.integers, default=[1])
     parser.add_argument("--prefill", type=common.integers, default=[], help="prompts of so many tokens, too")

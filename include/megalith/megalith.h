@@ -180,7 +180,8 @@ typedef struct megalith_edits {
   size_t num_banned;
   const int32_t *allowed; /**< no others are drawn; NULL: all may be */
   size_t num_allowed;
-  const char *format; /**< what the answer has to be, JSON text: `{"regex": "[a-z]+"}`; NULL: anything */
+  const char *format; /**< what the answer has to be, JSON text: `{"regex": "[a-z]+"}`; NULL: anything. For byte
+                         vocabularies: C has no call that says what tokens spell */
 } megalith_edits;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that

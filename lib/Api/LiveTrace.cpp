@@ -35,7 +35,10 @@ static size_t bytesOf(const Request &r) {
       words += tokens->size();
     else if (const auto *numbers = std::get_if<std::vector<float>>(&value))
       words += numbers->size();
-  return sizeof(Request) + r.id.text.size() + 4 * words;
+  words +=
+      2 * r.sampling.bias.size() + r.sampling.banned.size() + (r.sampling.allowed ? r.sampling.allowed->size() : 0);
+  const size_t format = r.sampling.format.size() + (r.format.tokens ? r.format.tokens->bytes() : 0);
+  return sizeof(Request) + r.id.text.size() + 4 * words + format;
 }
 
 static size_t bytesOf(const TraceTick &tick) {

@@ -56,7 +56,7 @@ private:
   /// What stands in front of poolConstants().
   void poolPlaces(const PoolLayout &layoutOf, const std::string &name) {
     if (movesMixed(layoutOf))
-      emitKvPlaces(w, name, module, *layoutOf.model);
+      emitKvPlaces(w, name, module, *layoutOf.model, "static __device__ const");
   }
   /// What control must know of a pool and of its model. `name`: of the struct.
   void poolConstants(const PoolLayout &layoutOf, int64_t number, const std::string &name) {

@@ -20,7 +20,10 @@ std::map<std::string, int> weightIndices(const ir::Operation &model);
 int partsOf(const ir::Operation &weight);
 
 /// Of a pool whose layers are codes or bf16: where these begin, in front of its struct and in it (Pool.cuh).
-void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const ir::Operation &model);
+/// `memory`: where the table stands, `__constant__` in units that have other such tables. The linker puts constants of
+/// the control unit in front of theirs, which then stand at places that nobody reads.
+void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const ir::Operation &model,
+                  const char *memory);
 void emitKvPlace(CodeWriter &w, const std::string &pool);
 /// What both units of a kernel for several models say of these (Units.cuh).
 void emitModelFacts(CodeWriter &w, const ir::Module &module);

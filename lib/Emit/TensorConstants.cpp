@@ -9,13 +9,14 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
-void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const Operation &model) {
+void emitKvPlaces(CodeWriter &w, const std::string &pool, const ir::Module &module, const Operation &model,
+                  const char *memory) {
   std::vector<int64_t> places = {0};
   for (const WeightFormat format : ir::kvFormats(module, model))
     places.push_back(places.back() + (format == WeightFormat::Bf16 ? 2 : 1));
   w.comment(
       "Where each layer begins in the pool, and where the last one ends, in layers of codes: one of bf16 is two.");
-  w.line("__constant__ int {}Places[] = {{{}}};", pool, fmt::join(places, ", "));
+  w.line("{} int {}Places[] = {{{}}};", memory, pool, fmt::join(places, ", "));
 }
 
 void emitKvPlace(CodeWriter &w, const std::string &pool) {
@@ -43,7 +44,7 @@ void TensorEmitter::emitPool() {
     w.line("__constant__ int {}Windows[] = {{{}}};", names.pool, fmt::join(windows, ", "));
   }
   if (planned.bf16Layers)
-    emitKvPlaces(w, names.pool, module, model);
+    emitKvPlaces(w, names.pool, module, model, "__constant__");
   auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, planned.name);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.

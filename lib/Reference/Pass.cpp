@@ -381,7 +381,7 @@ std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row,
   if (number < given->reduced.size())
     for (size_t k = word; k < std::min(given->reduced[number].size(), word + with.n); ++k)
       values.push_back(given->reduced[number][k]);
-  while (values.size() > 1 && values.back() == -1)
+  while (!values.empty() && values.back() == -1) // of a row that gives fewer, or is dead
     values.pop_back();
   const std::string wrong = whyNotReduced(with, logits, values, errorOfLogits(logits, options.replayError));
   if (!wrong.empty())

@@ -427,6 +427,8 @@ double megalith::errorOfLogits(std::span<const float> logits, double part) {
 
 std::string megalith::whyNotReduced(const RowReduction &with, std::span<const float> logits,
                                     const std::vector<int32_t> &values, double error) {
+  if (values == reduceRow(with, logits))
+    return "";
   if (const Sampling *s = with.edits.settings) {
     // The check is of the edited row, in which tokens that are left out are very far from the best.
     RowReduction plain = with;
@@ -435,15 +437,19 @@ std::string megalith::whyNotReduced(const RowReduction &with, std::span<const fl
       for (size_t i = 0; i < of->logits.size(); ++i)
         if (of->refused[i])
           of->logits[i] = -std::numeric_limits<float>::infinity();
-    if (std::all_of(row.refused.begin(), row.refused.end(), [](bool refused) { return refused; }))
-      return values == reduceRow(with, logits) ? "" : "no token is left, and it is not what that gives";
+    const auto isDead = [](const EditedRow &of) {
+      return std::all_of(of.refused.begin(), of.refused.end(), [](bool refused) { return refused; });
+    };
+    if (isDead(row))
+      return "no token is left, and it is not what that gives";
     plain.edits = plain.minusEdits = {};
-    if (with.minusEdits.settings)
+    if (with.minusEdits.settings) {
       plain.minus = minus.logits;
+      if (isDead(minus)) // it takes nothing away
+        plain.minus = {};
+    }
     return whyNotReduced(plain, row.logits, values,
                          error * std::max({1.0f, s->repetitionPenalty, 1 / s->repetitionPenalty}));
   }
-  if (values == reduceRow(with, logits))
-    return "";
   return Allowance(with, logits, error).check(values);
 }

@@ -240,7 +240,7 @@ def format_of(value: str | Mapping[str, Any] | None) -> str:
         return value or ""
     try:
         return json.dumps(mapping_of(value, "format"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"`format` must be JSON: {error}") from error
 
 

@@ -205,7 +205,7 @@ def test_formats(server, formed, ask, format):
         ({"structured_outputs": {"grammar": "x"}}, "structured_outputs.grammar", "a regex or a JSON schema"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "`tools`"),
         ({"structured_outputs": {}}, "structured_outputs", "must have one of"),
-        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "is no JSON"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "is not JSON"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "1 to 1000"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice", "one format"),
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "one format"),

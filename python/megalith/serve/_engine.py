@@ -157,6 +157,10 @@ class _Parts:
                 self.parts.append(part)
 
 
+KNOWN_FORMATS = 64
+"""That do not wait for others which are made."""
+
+
 class Choice:
     """One request of the session."""
 
@@ -363,6 +367,7 @@ class Engine:
         self._prepare = prepare_format
         self._preparing = asyncio.Semaphore(1)
         self._unprepared = 0
+        self._prepared: dict[str, None] = {}
 
     async def prepare(self, job: Job) -> None:
         """Makes the job's format, while others are answered. One is made after the other."""
@@ -372,11 +377,20 @@ class Engine:
         if self._unprepared > self.max_waiting:
             raise self._full(self._unprepared)
         self._unprepared += 1
+        name = repr(format)
         try:
-            async with self._preparing:
+            if name in self._prepared:  # mostly there is nothing to make
                 await asyncio.to_thread(self._prepare, format)
+            else:
+                async with self._preparing:
+                    await asyncio.to_thread(self._prepare, format)
+            self._prepared[name] = None
+            if len(self._prepared) > KNOWN_FORMATS:
+                del self._prepared[next(iter(self._prepared))]
         except Error as error:
             raise self._refused(error, 0) from error
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ApiError(f"the format is none: {error}"[:500]) from error
         finally:
             self._unprepared -= 1
 

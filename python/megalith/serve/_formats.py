@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._fields import Fields, what_is
+from ._fields import Fields, read_json, what_is
 from ._protocol import ApiError, Limits
 
 DEPTH = 3
@@ -140,9 +140,9 @@ def _format_of(kind: str, value: Any, name: str) -> dict[str, Any]:
         return {"choice": value}
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ApiError(f"`{name}` is no JSON: {error}", param=name) from error
+            value = read_json(value.encode())
+        except ApiError as error:
+            raise ApiError(f"`{name}`, as a body of its own: {error}", param=name) from error
     if not isinstance(value, dict):
         raise ApiError(f"`{name}` must be a JSON schema, which is an object, found {what_is(value)}", param=name)
     return _schema_format(value)

@@ -109,7 +109,10 @@ def main() -> None:
                 answer = True, value
             except ApiError as error:
                 answer = False, error
-            _write(answers, answer)
+            try:
+                _write(answers, answer)
+            except RecursionError:  # nothing is written then
+                _write(answers, (False, ApiError("the body has values too deep in each other")))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass
 

@@ -73,7 +73,9 @@ def same(pipelines, count):
             plain = results(folder / "sampled.yaml", [m.removeprefix("target=") for m in models[:1]])
             check(plain, counts)
             for name in names:
-                got = results(folder / f"{name}.yaml", models)
+                got = results(folder / f"{name}.yaml", models, "--trace=f.trace")
+                if results(folder / f"{name}.yaml", models, "--replay=f.trace") != got:
+                    print(f"{name}: its replay is WRONG")
                 wrong = [i for i in plain if got[i] != plain[i]]
                 equal += not wrong and not draws
                 if wrong:
