@@ -162,7 +162,7 @@ TEST(Requests, SettingsOfSampling) {
     return text.size() > 36 ? text.substr(36) : text;
   };
   const std::string all = "`temperature`, `top_k`, `top_p`, `min_p`, `seed`, `repetition_penalty`, `presence_penalty`, "
-                          "`frequency_penalty`, `min_new_tokens`, `bias`, `banned`, `allowed`";
+                          "`frequency_penalty`, `min_new_tokens`, `bias`, `banned`, `allowed`, `format`";
   EXPECT_EQ(error("0.7"), "`sampling` must be an object with some of " + all + ", found `0.7`");
   EXPECT_EQ(error(R"({"temp": 1})"), "unknown setting `temp`; `sampling` has " + all);
   EXPECT_EQ(error(R"({"temperature": "hot"})"), "`temperature` must be a number, found `\"hot\"`");
@@ -543,4 +543,26 @@ TEST(RequestInputs, AreSpelledAsInTheLanguage) {
   EXPECT_EQ(tenant().spelling(), "i32 in 0..16");
   EXPECT_EQ(inputOf("a", "i32").spelling(), "i32");
   EXPECT_EQ(inputOf("a", "token", 64).spelling(), "token[64]");
+}
+
+TEST(Requests, FormatsKeepTheOrderOfTheirKeys) {
+  const auto formatOf = [](const std::string &json) {
+    const auto read =
+        parseRequests(R"({"id": "a", "tokens": [1], "max_new_tokens": 2, "sampling": {"format": )" + json + "}}\n",
+                      {.vocabSize = 9}, "r.jsonl");
+    return read ? read->at(0).sampling.format : read.error.message;
+  };
+  EXPECT_EQ(formatOf(R"({"json_schema": {"b": 1, "a": {"d": "é", "c": []}}})"),
+            R"({"json_schema":{"b":1,"a":{"d":"é","c":[]}}})");
+  EXPECT_EQ(formatOf(R"("{\"regex\": \"a\"}")"), R"({"regex": "a"})");
+  EXPECT_EQ(formatOf("[1]"),
+            "request `a`: `format` must be an object, such as `{\"regex\": \"[a-z]+\"}`, or its text, found `[1]`");
+  // What is written is read again.
+  Request request;
+  request.id = "a";
+  request.tokens = {1};
+  request.sampling.format = R"({"choice": ["b", "a"]})";
+  const auto again = parseRequests(formatRequests({request}), {.vocabSize = 9}, "r.jsonl");
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->at(0).sampling, request.sampling);
 }
