@@ -211,18 +211,6 @@ class Tokenizer:
         return self.encode(text, special=False)
 
 
-class _BytePieces(Pieces):
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, tokens: Iterable[int] | int) -> str:
-        several = [tokens] if isinstance(tokens, (int, np.integer)) else tokens
-        return self._decoder.decode(bytes(token for token in map(int, several) if token < 256))
-
-    def flush(self) -> str:
-        return self._decoder.decode(b"", final=True)
-
-
 class _JoinedPieces(Pieces):
     def __init__(self, bytes_of: Callable[[int], bytes | None]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -249,7 +237,7 @@ class ByteTokenizer(Tokenizer):
         return bytes([token]) if 0 <= token < 256 else None
 
     def _pieces(self, special: bool | Collection[str]) -> Pieces:
-        return _BytePieces()
+        return self.joined_pieces()
 
     def exact(self, text: str) -> list[int] | None:
         return self.encode(text)
