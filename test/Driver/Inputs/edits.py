@@ -119,12 +119,18 @@ TWO = ("draft_model_speculative", "speculative_speculative", "token_tree_draft_m
 GREEDY = ("typical_acceptance", "stochastic_speculative")  # of draws they keep a law, not tokens
 
 
+def runs(draws):
+    """Models, and the pipelines that give the tokens of `sampled` with them."""
+    two = ["target=m", "small=small"]
+    return ((["m"], SINGLE if draws else SINGLE + GREEDY[:1]), (two, TWO if draws else TWO + GREEDY[1:]),
+            (["heads"], ("multi_token", "medusa")))
+
+
 def same(pipelines, count):
     folder, equal = pathlib.Path(pipelines), 0
     for draws in (True, False):
         pathlib.Path("s.jsonl").write_text("".join(json.dumps(r) + "\n" for r in requests(count, draws)))
-        for models, names in ((["m"], SINGLE), (["target=m", "small=small"], TWO), (["heads"], ("multi_token", "medusa")),
-                              (["m"], () if draws else GREEDY[:1]), (["target=m", "small=small"], () if draws else GREEDY[1:])):
+        for models, names in runs(draws):
             plain = results(folder / "sampled.yaml", "s.jsonl", [m.removeprefix("target=") for m in models[:1]])
             for name in names:
                 got = results(folder / f"{name}.yaml", "s.jsonl", models)

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from edits import GREEDY, SINGLE, TWO
+from edits import runs
 
 EOS = 255
 STRING = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'
@@ -68,8 +68,7 @@ def same(pipelines, count):
         rng = random.Random(7)
         given = [request(rng, i, which, draws) for which in range(len(FORMATS)) for i in range(count)]
         pathlib.Path("f.jsonl").write_text("".join(json.dumps(r) + "\n" for r in given))
-        for models, names in ((["m"], SINGLE), (["target=m", "small=small"], TWO), (["heads"], ("multi_token", "medusa")),
-                              (["m"], () if draws else GREEDY[:1]), (["target=m", "small=small"], () if draws else GREEDY[1:])):
+        for models, names in runs(draws):
             plain = results(folder / "sampled.yaml", [m.removeprefix("target=") for m in models[:1]])
             check(plain, counts)
             for name in names:
