@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 22;
+constexpr int kAbiVersion = 23;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -163,8 +163,96 @@ struct alignas(16) Settings {
   float temperature, topP, minP;
   int topK;
   unsigned key[2]; ///< of its random words (Sampling.h)
+  int edits;       ///< what changes its rows of logits: place of an Edits; kNone: nothing does
+  int byText;      ///< 1: some of it goes by the row's text
+  int minNewTokens;
+  int unused[3];
+};
+
+// What changes rows of logits (docs/language.md, "Settings that follow a row's own text"). The host makes it before the
+// kernel hears of the request, in LaunchParams::edits, and never changes it while a request has it. A place there is a
+// number of 16 bytes from the beginning, other places are bytes from the beginning of their struct. Bits of tokens: that
+// of token t is bit t % 32 of word t / 32. A token without a bit is as one whose bit is 0.
+constexpr int kNone = -1;
+
+struct alignas(16) Edits {
+  float repetition, presence, frequency;
+  int bits;        ///< words of each set of tokens
+  int allowed;     ///< a set, where no other token may come; kNone
+  int banned;      ///< a set; kNone
+  int biased;      ///< a set of tokens that a number is added to; kNone
+  int biases;      ///< their tokens, ascending, then the numbers
+  int biasCount;
+  int ends;        ///< tokens that end an answer: those of `eos`, then stop sequences of one token
+  int endCount, eosCount;
+  int format;      ///< place of a Format; kNone
+  int unused[3];
+};
+/// An automaton over bytes (megalith/Automata/Automaton.h), and which tokens its states allow.
+struct alignas(16) Format {
+  int states, classes, start;
+  int bits;     ///< words of a mask
+  int classOf;  ///< [256] bytes
+  int next;     ///< [states][classes] u16: a state, or kDeadState
+  int accepts;  ///< [states] bytes: kAccepts, kEnds
+  int maskOf;   ///< [states] ints: the number of a mask
+  int masks;    ///< [masks][bits]
+  int tokens;   ///< place of a TokenBytes
   int unused[2];
 };
+constexpr int kDeadState = 0xffff;
+enum FormatState : int {
+  kAccepts = 1, ///< the text is complete
+  kEnds = 2     ///< and nothing can follow
+};
+/// What tokens spell in the middle of a text: token t the bytes from offsets[t] to offsets[t + 1]. A token of none is
+/// part of no text.
+struct alignas(16) TokenBytes {
+  int vocabulary;
+  int offsets; ///< [vocabulary + 1] ints: bytes from the beginning of the struct
+  int unused[2];
+};
+
+/// What control knows of the text of the request in a slot, in LaunchParams::texts: how many of its tokens the set of
+/// `seen` ones and the numbers of those in the answer have, and in which state of its format they leave it. The set
+/// follows, then the numbers.
+struct alignas(16) SlotText {
+  int counted; ///< -1: nothing is there yet
+  int state;
+  int unused[2];
+};
+/// The text in front of the token that a row gives, of a pass, or one that a request keeps. At the beginning of LaunchParams::texts, where other
+/// offsets of bytes count from.
+struct alignas(16) RowText {
+  long long seen, counts; ///< of the request's tokens
+  long long path;         ///< tokens behind these, in LaunchParams::callTokens or LaunchParams::texts: bytes
+  long long tokens;       ///< of the request: their place in LaunchParams::tokens
+  long long mask;         ///< bytes from LaunchParams::edits. kNoMask: any token may come; kNoTokens: none may
+  int pathTokens;
+  int flags;     ///< kGathered, kMayEnd
+  int prefix;    ///< -1: in front of the path stand all of the request's tokens; else the first so many
+  int promptLen;
+  int numTokens; ///< of the request, when this was written
+  int seenWords; ///< of the set
+};
+constexpr long long kNoMask = -1, kNoTokens = -2;
+enum RowTextFlag : int {
+  kGathered = 1, ///< the path stands in LaunchParams::texts
+  kMayEnd = 2    ///< under a mask: tokens of `eos` may come
+};
+/// Bytes of LaunchParams::texts: RowTexts of `rows` rows, those of a pass first, then those that requests keep; a path
+/// of `path` tokens for each; and what slots have of a vocabulary.
+constexpr long long textWords(long long vocab) { return (vocab + 127) / 128 * 4; }
+constexpr long long slotTextBytes(long long vocab) {
+  return (long long)sizeof(SlotText) + 4 * textWords(vocab) + (vocab + 3) / 4 * 16;
+}
+constexpr long long rowPathBytes(long long path) { return (path + 3) / 4 * 16; }
+constexpr long long slotTextsBegin(long long rows, long long path) {
+  return rows * ((long long)sizeof(RowText) + rowPathBytes(path));
+}
+constexpr long long textBytes(long long rows, long long path, long long slots, long long vocab) {
+  return slotTextsBegin(rows, path) + slots * slotTextBytes(vocab);
+}
 
 /// A row's token that is drawn from all tokens while its logits are made: the one with the greatest z / T + gumbel.
 struct alignas(16) RowDraw {
@@ -194,7 +282,14 @@ struct alignas(16) RowQuery {
              ///< away
   int guessed; ///< 1: the row's draw is one for this query
   int line;    ///< of LaunchParams::selection, where its logits stand; below 0: of rows that a request keeps
+  int edits;   ///< place of the Edits that change its row; kNone
+  int text;    ///< the RowText of these; kNone: the text is not known
+  int early;   ///< 1: tokens that end an answer may not come
+  int unused;
 };
+
+/// In LaunchParams::reduced: there was a NaN in a row. In an edited row kNanOfEdited says so; ~0u is no token there.
+constexpr unsigned kNanOfEdited = ~1u;
 
 /// At the beginning of LaunchParams::queries. The RowDraws of all rows of a pass follow, for each result of a model
 /// that calls ask for, then the RowQueries.
@@ -415,6 +510,8 @@ template <int Models> struct LaunchParamsOf {
   HostSide *host;  ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
+  const char *edits; ///< what settings of requests change of their rows
+  char *texts;       ///< and of the requests' texts what that takes; null where nothing has edits
   char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
   unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
   char *selection;   ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept

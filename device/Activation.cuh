@@ -121,6 +121,12 @@ template <class ControlType> struct ActivationOf : Binders {
     const abi::Settings &s = p.settings[number];
     return {s.temperature, s.topK, s.topP, s.minP};
   }
+  /// What changes its rows of logits: place of an abi::Edits; kNone: nothing does.
+  __device__ __forceinline__ int edits() const { return hasEdits<Config>() ? p.settings[number].edits : abi::kNone; }
+  __device__ __forceinline__ bool hasFormat() const {
+    const int of = edits();
+    return of != abi::kNone && p.settings[number].byText && EditsOfRequest(p, of).format;
+  }
   /// A random number from 0 to 1, which is neither.
   __device__ float uniform(int position, int lane, int noise) const {
     const abi::Settings &s = p.settings[number];
@@ -303,11 +309,17 @@ template <class ControlType> struct ActivationOf : Binders {
     return appendView(asView(sequence), line);
   }
   template <class View> __device__ int appendView(const View &view, int line) {
-    const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
+    int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
     int *end = p.tokens + r.tokenBegin + r.numTokens;
     int count = 0;
     int stranger = 0; // what is no token
     bool stopped = false, wrong = false;
+    FormatCut cut = {};
+    if constexpr (hasEdits<Config>())
+      if (most > 0 && hasFormat()) {
+        cut = cutByFormat(view, most);
+        most = cut.count;
+      }
 #pragma unroll 1
     while (count < most && !stopped && !wrong) {
       const int i = count + laneId();
@@ -338,6 +350,8 @@ template <class ControlType> struct ActivationOf : Binders {
       c.pools.each([&](auto &pool) { confirmFed(pool, r.numTokens + count, next - count, token); });
       count = next;
     }
+    const bool atCut = count == most && !stopped && !wrong;
+    stopped = stopped || (cut.ends && atCut);
     __syncwarp();
     if (p.logits && p.logitsRows == 0 && r.firstLine > 0)
       dropLines(count);
@@ -346,11 +360,18 @@ template <class ControlType> struct ActivationOf : Binders {
         c.noteTime(p.times[r.timeBegin + 1 + r.generated], count);
       r.numTokens += count;
       r.generated += count;
+      if constexpr (hasEdits<Config>())
+        if (cut.isAll && atCut && slot >= 0) // control need not walk it again
+          *reinterpret_cast<Words4 *>(&TextMemory<Config>::slot(p, slot)) = {u32(r.numTokens), u32(cut.state), 0, 0};
       if (stopped)
         r.eosSeen = 1;
     }
     __syncwarp();
-    if (wrong)
+    if (cut.isRefused && atCut)
+      raise(kFormat, line, cut.refused, r.generated);
+    else if (wrong && hasEdits<Config>() && stranger == -1 && edits() != abi::kNone)
+      raise(kNoToken, line);
+    else if (wrong)
       raise(kTokenRange, line, stranger, Config::requestVocab);
     return count;
   }
@@ -496,6 +517,22 @@ template <class ControlType> struct ActivationOf : Binders {
   }
 
 private:
+  /// Of `most` tokens that may be appended. The request has a format.
+  template <class View> __device__ __noinline__ FormatCut cutByFormat(const View &view, int most) const {
+    const EditsOfRequest of(p, edits());
+    int state;
+    if (slot >= 0) {
+      state = countText(c, r, slot, of);
+    } else {
+      const FormatWalk walk(p, of.format);
+      state = walk.start;
+#pragma unroll 1
+      for (int i = r.promptLen; i < r.numTokens; ++i)
+        state = walk.step(state, (int)loadWord(p.tokens + r.tokenBegin + i));
+    }
+    return megalith::device::cutByFormat(of, state, view, most, Config::requestVocab);
+  }
+
   /// Of a live session, when `count` tokens are appended: those that no row predicted, because tokens before them were
   /// not fed, or others were, have no line of logits.
   __device__ __noinline__ void dropLines(int count) const {

@@ -13,7 +13,7 @@ namespace megalith::device {
 template <class Kept> struct Answers : Selection<Kept> {
   using Base = Selection<Kept>;
   using Base::grid, Base::queries, Base::keys, Base::lists, Base::edge, Base::count, Base::tableOf, Base::clearTable;
-  using Base::inSet, Base::isGreedy, Base::isList, Base::everyLogit, Base::addUp, Base::loadSum;
+  using Base::inSet, Base::isGreedy, Base::isList, Base::isEdited, Base::edit, Base::everyLogit, Base::addUp, Base::loadSum;
   using Base::kTotal, Base::kDepths, Base::kOfToken, Base::load, Base::begin, Base::advance, Base::runRound;
 
   __device__ void sum(int i, u64 *table) const {
@@ -64,7 +64,7 @@ template <class Kept> struct Answers : Selection<Kept> {
       const float p = probabilityOf(s, logit, total);
       float q = 0.0f;
       if (token < Kept::vocabOf(other.query.line))
-        if (const float z = Base::logitOf(other, token); inSet(other, token, z))
+        if (const float z = Base::logitOf(other, token); !isRefused(z) && inSet(other, token, z))
           q = probabilityOf(other, z, totalOfOther);
       Best one;
       if (const float rest = sampling::rest(p, q); rest > 0.0f)
@@ -131,7 +131,14 @@ template <class Kept> struct Answers : Selection<Kept> {
     const auto number = [&](float v) { answer(0, __float_as_uint(v)); };
     if (s.best == Best::kNan) { // the request ends
       for (int r = 0; r < s.query.count; ++r)
-        answer(r, ~0u);
+        answer(r, isEdited(s) ? abi::kNanOfEdited : ~0u);
+      return;
+    }
+    if (s.best == 0) { // a dead row: no token is left
+      for (int r = 0; r < s.query.count; ++r)
+        answer(r, isList(s.query)                                           ? ~0u
+                  : s.query.reducer == (int)ReducerKind::LogSumExp ? __float_as_uint(noneOf<true>())
+                                                                   : 0);
       return;
     }
     if (!sums && isList(s.query) && s.query.count == 1 && s.query.part == 0) {
@@ -223,6 +230,13 @@ template <class Kept> struct Answers : Selection<Kept> {
     return sampling::probability(sampling::weight(sampling::scaled(logit, s.query.temperature), s.most), total);
   }
 
+  __device__ __forceinline__ bool anyEdited() const {
+    bool any = false;
+    for (int i = 0; i < count; ++i)
+      any = any || isEdited(queries[i]);
+    return any;
+  }
+
   /// All CTAs. Returns the number of the round that found the sums; negative when the kernel stops.
   __device__ int settle(const abi::RowQuery *from, const Words4 *bests, const Words4 *drawn) const {
     clearTable(0);
@@ -235,6 +249,11 @@ template <class Kept> struct Answers : Selection<Kept> {
       // At first all logits are there, and the CTAs' best ones.
       if (!gridEdge(grid, edge))
         return -1;
+      if (round == 0 && anyEdited()) {
+        edit();
+        if (!gridEdge(grid, edge))
+          return -1;
+      }
 #pragma unroll 1
       for (int i = warpId(); i < count; i += kConsumerWarps)
         if (round == 0)
@@ -285,6 +304,7 @@ __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Ke
   char *const at = reinterpret_cast<char *>(scratch);
   u64 *const tables = reinterpret_cast<u64 *>(kept.base + Lines * Kept::rowBytes);
   assumeGlobal(tables);
+  const int ctas = (int)gridDim.x;
   return {grid,
           kept,
           reinterpret_cast<QueryState *>(at),
@@ -292,6 +312,7 @@ __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Ke
           reinterpret_cast<u64 *>(at + kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins),
           tables,
           tables + selectionTableBytes() / 8,
+          {reinterpret_cast<float *>(tables + (selectionTableBytes() + shape::selectionListBytes(ctas)) / 8)},
           edge,
           count};
 }

@@ -13,7 +13,7 @@
 
 #include "megalith/Faults.cuh"
 #include "megalith/Pages.cuh"
-#include "megalith/LogitsQueries.cuh"
+#include "megalith/Texts.cuh"
 
 namespace megalith::device {
 

@@ -14,13 +14,14 @@ struct KeptRow {
 };
 template <class Control> __device__ __forceinline__ KeptRow keptRow(Control &c, int slot, int field, int row) {
   using Config = typename Control::Config;
-  if (field < 0)
-    return {};
-  const KeptField of = Config::kept(field);
-  auto &r = c.seated(slot);
-  if (row >= of.size(r))
-    return {};
-  return {of.line(slot, row), max(0, min(Config::keptVocab - 1, of.words(r)[1 + row]))};
+  if constexpr (keptFieldsOf<Config>() > 0)
+    if (field >= 0) {
+      const KeptField of = Config::kept(field);
+      auto &r = c.seated(slot);
+      if (row < of.size(r))
+        return {of.line(slot, row), max(0, min(Config::keptVocab - 1, of.words(r)[1 + row]))};
+    }
+  return {};
 }
 
 /// The line in which the logits of row `row` of a call stand: that of `entry`, unless a field of the request keeps
@@ -41,10 +42,18 @@ __device__ __forceinline__ int lineOfKept(Control &c, const Call &call, int slot
   return entry;
 }
 
+/// The text of a row of the pass, or of one that a request keeps in line `line`, which is below 0.
+template <class Config> __device__ __forceinline__ int textOfRow(int number, int line) {
+  if constexpr (hasEdits<Config>())
+    return line < 0 ? TextMemory<Config>::ofKept(line) : number;
+  return number;
+}
+
 /// Writes the queries of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
 /// its logits are wanted. Any thread.
 template <class Control>
-__device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position) {
+__device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position,
+                             int promptLen) {
   using Config = typename Control::Config;
   using Memory = QueryMemory<Config>;
   const abi::LaunchParams &p = c.params();
@@ -79,8 +88,10 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       const float temperature = sampling::isGreedy(query.settings) ? 0.0f : query.settings.temperature;
       const u32 purpose = sampling::purposeOfDraw(query.noise);
       const int token = query.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
+      const bool edited = query.isEdited();
+      const int answered = drawn - promptLen;
       const auto store = [&](abi::RowQuery &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
-                             int guessed) {
+                             int guessed, int kept) {
         to = {entryOfRow,
               reducer,
               word,
@@ -95,30 +106,31 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
               token,
               part,
               guessed,
-              lineOfRow};
+              lineOfRow,
+              edited ? of.edits : abi::kNone,
+              edited && of.byText && query.ahead == 0 ? textOfRow<Config>(number, kept) : abi::kNone,
+              edited && answered >= 0 && answered < of.minNewTokens};
       };
-      KeptRow read = {}, taken = {};
-      if constexpr (keptFieldsOf<Config>() > 0) {
-        read = keptRow(c, slot, query.keptBy(CallQuery::Reads), row);
-        if (temperature > 0.0f)
-          taken = keptRow(c, slot, query.keptBy(CallQuery::Minus), row - rows.first);
-      }
+      const KeptRow read = keptRow(c, slot, query.keptBy(CallQuery::Reads), row);
+      KeptRow taken = {};
+      if (temperature > 0.0f)
+        taken = keptRow(c, slot, query.keptBy(CallQuery::Minus), row - rows.first);
       const bool ofPass = read.line >= 0, whole = taken.line >= 0; // nothing is taken away
-      if (ofPass && whole && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
+      if (ofPass && whole && !edited && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
         continue;
       }
       if (ofPass && draw.kept == 0)
         draw.kept = 2 * line + 1;
-      const bool guessed =
-          ofPass && whole && draw.at < 0 && !draw.guesses && query.reducer == ReducerKind::Sample && query.count == 1;
-      if (guessed)
+      const bool one = whole && query.reducer == ReducerKind::Sample && query.count == 1,
+                 guessed = one && (edited || (ofPass && draw.at < 0 && !draw.guesses));
+      if (guessed && !edited) // else the edited row's draw comes with it
         draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, draw.kept, 1};
       abi::RowQuery *const to = Memory::rowQueries(p) + atomicAdd(&c.rowQueries, whole ? 1 : 2);
       store(to[0], ofPass ? entry : -1 - read.best, int(query.reducer), at, ofPass ? line : read.line,
-            whole ? query.part : 1, guessed);
+            whole ? query.part : 1, guessed, read.line);
       if (!whole)
-        store(to[1], -1 - taken.best, int(ReducerKind::MaxProb), -1, taken.line, 0, 0);
+        store(to[1], -1 - taken.best, int(ReducerKind::MaxProb), -1, taken.line, 0, 0, taken.line);
     }
     Memory::draws(p)[entry] = draw;
   }
@@ -246,7 +258,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
         if ((c.callFlags[s] & kLastRow) && i < c.unreadRows(s))
           noReducedWords(c, begin + i);
         else if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
-                            : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
+                            : !queriesOfRow(c, Pool::vocab, s, i, count, begin + i, row.position, r.promptLen))
           row.flags &= ~u32(RowWantsLogits);
       }
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
@@ -287,6 +299,56 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
   }
 }
 
+/// Tells of rows whose queries go by it what their text is. The rows themselves are on their way by then. All consumers.
+template <class Control, class Pool> __device__ void tellTexts(Control &c, Pool &pool) {
+  using Config = typename Control::Config;
+  if constexpr (hasEdits<Config>()) {
+    const abi::LaunchParams &p = c.params();
+    if (!(c.pass->wantLogits & kQueries))
+      return;
+#pragma unroll 1
+    for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
+      const int count = c.taken[s];
+      if (count < 0 || c.plain[s])
+        continue;
+      const abi::Settings &of = p.settings[c.request[s]];
+      if (of.edits == abi::kNone || !of.byText)
+        continue;
+      const auto &r = c.seated(s);
+      const auto &call = QueryMemory<Config>::ofSlot(p, s);
+      const EditsOfRequest edits(p, of.edits);
+      const int state = countText(c, r, s, edits), firstPlace = c.firstPlace(pool, s);
+      const auto [from, to, begin] = rowsOfPiece(c, s);
+#pragma unroll 1
+      for (int i = from + laneId(); i < to; i += 32) {
+        if ((c.callFlags[s] & kLastRow) && i < c.unreadRows(s))
+          continue;
+        bool reads = false;
+#pragma unroll 1
+        for (int q = 0; q < call.count; ++q) {
+          const CallQuery &query = call.queries[q];
+          const auto rows = query.rowsOf(count);
+          if (!query.isEdited() || query.ahead != 0 || !rows.has(i))
+            continue;
+          const int lines[] = {keptRow(c, s, query.keptBy(CallQuery::Reads), i).line,
+                               keptRow(c, s, query.keptBy(CallQuery::Minus), i - rows.first).line};
+          reads = reads || lines[0] == 0;
+          for (const int line : lines)
+            if (line < 0) // the request may have more tokens than when it was kept
+              if (abi::RowText &text = TextMemory<Config>::row(p, TextMemory<Config>::ofKept(line));
+                  text.prefix < 0 && text.numTokens != r.numTokens)
+                text.prefix = text.numTokens;
+        }
+        if (reads)
+          tellText(c, pool, r, s, firstPlace + i, begin + i, edits, state);
+        if (const int line = lineOfKept(c, call, s, i, count, 0); line < 0)
+          tellText(c, pool, r, s, firstPlace + i, TextMemory<Config>::ofKept(line), edits, state);
+      }
+      __syncwarp();
+    }
+  }
+}
+
 /// How many queries the rows have.
 template <class Control> __device__ __forceinline__ void tellRowQueries(Control &c) {
   if constexpr (Control::queries) {
@@ -319,6 +381,7 @@ template <class Control> __device__ bool nextPiece(Control &c) {
       openPiece(c, pool);
     consumerSync();
     fillRows(c, pool, true);
+    tellTexts(c, pool);
   });
   tellRowQueries(c);
   return true;
@@ -333,6 +396,7 @@ template <class Pool, class Control> __device__ void formPass(Control &c) {
     chooseCalls(c, pool);
   consumerSync();
   fillRows(c, pool);
+  tellTexts(c, pool);
   tellRowQueries(c);
 }
 template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
@@ -350,6 +414,7 @@ template <class Pool, class Control> __device__ bool formPass(Control &c, int nu
     chooseCalls(c, c.template poolOf<Pool>(), loop);
   consumerSync();
   fillRows(c, c.template poolOf<Pool>());
+  tellTexts(c, c.template poolOf<Pool>());
   tellRowQueries(c);
   if (threadIdx.x == 0)
     c.after = number;
@@ -379,7 +444,8 @@ template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, 
     if (query.result == 0)
       continue;
     for (int row = rows.first + laneId(); row < rows.last; row += 32)
-      nan = nan || loadWord(p.reduced + (c.rowBegin[slot] + row) * Memory::reducedWords + 1 + query.place) == ~0u;
+      nan = nan || loadWord(p.reduced + (c.rowBegin[slot] + row) * Memory::reducedWords + 1 + query.place) ==
+                       (query.isEdited() ? abi::kNanOfEdited : ~0u);
   }
   return nan;
 }

@@ -28,6 +28,7 @@
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
 #include "megalith/LogitsQueries.cuh"
+#include "megalith/Texts.cuh"
 #include "megalith/ControlTrees.cuh"
 #include "megalith/Control.cuh"
 #include "megalith/Binders.cuh"

@@ -65,6 +65,9 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
   const bool ofPrompt =
       Pool::model == 0 && !Call::draft && t.template kvLen<Pool>() < promptLinesOf(t.p, t.r, t.number);
   int badRow = Config::rowsPerPass, badCode = 0;
+  bool deadRows = false; // no token has a row that the request's format refuses
+  if constexpr (hasEdits<Config>())
+    deadRows = t.hasFormat();
   // Calls that may have many rows load several words of a lane before they look at the first one.
   constexpr int atOnce = Call::chunk > 0 || readsLastRow<Call>() ? 8 : 1;
 #pragma unroll 1
@@ -90,7 +93,7 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
         fed[i] = token;
         if (before + i < atHand)
           pool.callStart[slot][before + i] = token;
-        if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff))
+        if (!isTokenOf(token, mustKnow ? Pool::vocab : 0x7fffffff) && !(token == -1 && deadRows))
           code = kTokenRange;
         else if (expected[j] != token)
           code = kFeedMismatch;
@@ -105,9 +108,12 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
     }
   }
   if constexpr (Control::queries) {
-    const bool plain = sizeof...(Queries) <= 1 && (queries.isPlain() && ...);
+    bool edited = false;
+    if constexpr ((mayBeEdited<typename Queries::Reducer>() || ...))
+      edited = t.edits() != abi::kNone;
+    const bool plain = sizeof...(Queries) <= 1 && !edited && (queries.isPlain() && ...);
     if (!plain)
-      (queries.template store<Config>(t.p, slot), ...);
+      (queries.template store<Config>(t.p, slot, edited), ...);
     if constexpr (!Call::chunk && (mayReadTooMany<Queries>() || ...)) {
       __syncwarp();
       if (!badCode && (readsTooMany<Config>(t.p, queries, slot, size) || ...)) {

@@ -26,6 +26,10 @@ struct CallQuery {
   int fields; ///< that keep rows of logits: see keptBy
   int at;     ///< how many rows there are in the field that it reads, or in front of those that a field keeps
 
+  /// Of `fields`, beside the numbers of fields: the request's settings change the rows that it reads.
+  static constexpr int kEdited = 1 << 24;
+  __device__ __forceinline__ bool isEdited() const { return fields & kEdited; }
+
   /// What a reducer has to do with a field that keeps rows.
   enum Role : int { Reads, Minus, Keeps };
   /// The field's number; -1: none.
@@ -133,6 +137,11 @@ template <class Which> __device__ constexpr int fieldsOfQuery() {
     return 0;
 }
 
+/// Whether settings of requests may change the rows that it reads.
+template <class Which> __device__ constexpr bool mayBeEdited() {
+  return requires { Which::edited; };
+}
+
 /// A field of the request that keeps rows of logits: which the request has, with the best token of each.
 struct KeptField {
   int offset; ///< in the request's descriptor: the number of rows, then their best tokens
@@ -176,8 +185,9 @@ template <class Which> struct LogitsQuery {
   template <class View> __device__ auto of(const View &tokens) const {
     return LogitsQueryOf<Which, decltype(asView(tokens))>{*this, asView(tokens)};
   }
-  /// Stores it with the slot's others. The whole warp calls it.
-  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
+  /// Stores it with the slot's others. `edited`: the request has settings that change rows. The whole warp calls it.
+  template <class Config>
+  __device__ void store(const abi::LaunchParams &p, int slot, bool edited, int tokens = -1) const {
     CallQuery &to = QueryMemory<Config>::ofSlot(p, slot).queries[Which::index];
     if (laneId() == 0)
       to = {Which::reducer,
@@ -191,19 +201,19 @@ template <class Which> struct LogitsQuery {
             Which::count,
             Which::part,
             resultOfQuery<Which>(),
-            fieldsOfQuery<Which>(),
+            fieldsOfQuery<Which>() | (mayBeEdited<Which>() && edited ? CallQuery::kEdited : 0),
             at};
   }
 };
 /// With a token for each row.
 template <class Which, class View> struct LogitsQueryOf : LogitsQuery<Which> {
   View view;
-  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot) const {
+  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, bool edited) const {
     const int count = min(view.size(), (int)readRowsOf<Config>());
     int *to = QueryMemory<Config>::tokens(p, slot, Which::index);
     for (int i = laneId(); i < count; i += 32)
       to[i] = view[i];
-    LogitsQuery<Which>::template store<Config>(p, slot, count);
+    LogitsQuery<Which>::template store<Config>(p, slot, edited, count);
   }
 };
 

@@ -86,6 +86,7 @@ template <class Activation> __device__ void takeSlot(Activation &t) {
   if (laneId() == 0) {
     c.request[seat] = p.slots[seat].request = t.number;
     c.gaugesSet[seat] = 0;
+    openText<typename Control::Config>(p, seat);
     c.pools.each([&](auto &pool) {
       pool.open(seat);
       pool.known[seat] = pool.fedFrom[seat] = 0;

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Reducers.cuh"
+#include "megalith/EditedRows.cuh"
 
 namespace megalith::device {
 
@@ -54,45 +54,105 @@ template <class Kept> struct Selection {
   u64 *const keys;           ///< [kConsumerWarps]
   u64 *const tables;         ///< [3][kQueriesAtOnce][kSelectionBins]
   u64 *const lists;          ///< [kQueriesAtOnce][CTAs][limits::reduced]
+  const EditedRows<Kept> edited;
   int edge, count;
 
-  /// Numbers that are equal where bf16 are differ below this bit.
+  /// Numbers that are equal where bf16 are differ below this bit. A distance of so many numbers of f32 counts as one
+  /// at first.
   static constexpr int kShift = Kept::rounded ? 16 : 0;
-  /// A distance of this many numbers of f32 counts as one at first.
-  static constexpr int kUnitLog = 16 - kShift;
   /// The first round has so many bins of one unit, and then bins of so many units.
   static constexpr int kFine = 192, kCoarseLog = 10;
   static_assert(kFine + ((kSelectionBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends after the last number");
 
-  __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
+  /// Edited logits are numbers of f32.
+  __device__ __forceinline__ static bool isEdited(const QueryState &s) { return s.query.edits != abi::kNone; }
+  __device__ __forceinline__ static int shiftOf(const QueryState &s) { return isEdited(s) ? 0 : kShift; }
+  __device__ __forceinline__ static int unitLogOf(const QueryState &s) { return 16 - shiftOf(s); }
   __device__ __forceinline__ static u32 distanceOf(const QueryState &s, float logit) {
-    const u32 best = orderedOf(s.best), own = Best::ordered(logit) >> kShift;
+    const int shift = shiftOf(s);
+    const u32 best = (u32)(s.best >> 32) >> shift, own = Best::ordered(logit) >> shift;
     return own > best ? 0 : best - own; // of a kept row the best is what the request says
   }
   __device__ __forceinline__ static float logitAt(const QueryState &s, u32 distance) {
-    const u32 number = (orderedOf(s.best) - distance) << kShift;
-    return Best::valueOf(number >> 31 ? number : number | ((1u << kShift) - 1)); // negative numbers stand inverted
+    const int shift = shiftOf(s);
+    const u32 number = (((u32)(s.best >> 32) >> shift) - distance) << shift;
+    return Best::valueOf(number >> 31 ? number : number | ((1u << shift) - 1)); // negative numbers stand inverted
   }
   __device__ __forceinline__ static u64 massOf(const QueryState &s, float logit) {
     return sampling::massOf(sampling::weight(sampling::scaled(logit, s.query.temperature), s.most));
   }
 
   // --- this CTA's slice of a row
+  /// A multiple of 32: a word of a set of tokens is of one slice.
   __device__ __forceinline__ int sliceColumns() const {
-    return (Kept::mostVocab + 8 * (int)gridDim.x - 1) / (8 * (int)gridDim.x) * 8;
+    return (Kept::mostVocab + 32 * (int)gridDim.x - 1) / (32 * (int)gridDim.x) * 32;
   }
-  /// Calls fn(token, logit) for the logits of the slice, each by one thread.
+  /// Columns `column`, which is even, and the next one, of the query's row.
+  __device__ __forceinline__ Floats<2> pairOf(const QueryState &s, int column) const {
+    return isEdited(s) ? edited.loadPair((int)(&s - queries), column) : kept.loadPair(s.query.line, column);
+  }
+  /// Calls fn(token, logit) for the logits of the slice that take part, each by one thread.
   template <class Fn> __device__ __forceinline__ void everyLogit(const QueryState &s, Fn fn) const {
-    const int line = s.query.line, vocab = Kept::vocabOf(line);
+    const int vocab = Kept::vocabOf(s.query.line);
     const int begin = (int)blockIdx.x * sliceColumns(), end = min(vocab, begin + sliceColumns());
+    const bool holes = isEdited(s);
 #pragma unroll 1
     for (int c = begin + (int)threadIdx.x * 2; c < end; c += kConsumerThreads * 2) {
-      const Floats<2> logits = kept.loadPair(line, c);
+      const Floats<2> logits = pairOf(s, c);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if (Kept::even || c + i < vocab)
+        if ((Kept::even || c + i < vocab) && !(holes && isRefused(logits.v[i])))
           fn(c + i, logits.v[i]);
     }
+  }
+
+  /// Makes the slices of edited rows. All.
+  __device__ __noinline__ void edit() const {
+    // A query has as many warps as there are for each, so that what they wait for comes side by side.
+    const int parts = count == 1 ? kConsumerWarps : count == 2 ? kConsumerWarps / 2 : count <= 4 ? 2 : 1;
+    const int together = kConsumerWarps / parts, begin = (int)blockIdx.x * sliceColumns();
+    static_assert(kConsumerWarps == 8);
+    u64 *const ofWarps = reinterpret_cast<u64 *>(bins); // [2][kConsumerWarps]
+#pragma unroll 1
+    for (int first = 0; first < count; first += together) {
+      const int i = first + warpId() / parts;
+      Best best, drawn;
+      if (i < count && isEdited(queries[i])) {
+        const abi::RowQuery &query = queries[i].query;
+        edited.make(*grid.params, kept, query, i, begin, min(Kept::vocabOf(query.line), begin + sliceColumns()),
+                    warpId() % parts, parts, best, drawn);
+      }
+      __syncwarp();
+      best.takeLanes();
+      drawn.takeLanes();
+      if (laneId() == 0) {
+        ofWarps[warpId()] = best.key;
+        ofWarps[kConsumerWarps + warpId()] = drawn.key;
+      }
+      consumerSync();
+      if (const int mine = first + (int)threadIdx.x; (int)threadIdx.x < together && mine < count) {
+        Best ofCta, drawnOfCta;
+        for (int w = 0; w < parts; ++w) {
+          ofCta.take(ofWarps[threadIdx.x * parts + w]);
+          drawnOfCta.take(ofWarps[kConsumerWarps + threadIdx.x * parts + w]);
+        }
+        edited.firsts(mine)[blockIdx.x] = {(u32)ofCta.key, (u32)(ofCta.key >> 32), (u32)drawnOfCta.key,
+                                           (u32)(drawnOfCta.key >> 32)};
+      }
+      consumerSync(); // they have been read
+    }
+  }
+  /// What all CTAs found of an edited row.
+  __device__ __forceinline__ void firstsOf(int i, Best &best, Best &drawn) const {
+    const Words4 *const of = edited.firsts(i);
+#pragma unroll 1
+    for (int cta = laneId(); cta < (int)gridDim.x; cta += 32) {
+      const Words4 words = loadWords(of + cta);
+      best.take((u64)words.y << 32 | words.x);
+      drawn.take((u64)words.w << 32 | words.z);
+    }
+    best.takeLanes();
+    drawn.takeLanes();
   }
 
   // --- tables
@@ -138,7 +198,7 @@ template <class Kept> struct Selection {
   /// The bin of a distance; -1: the round is not about it.
   __device__ __forceinline__ static int binOf(const QueryState &s, u32 distance) {
     if (s.widthLog == QueryState::kAll) {
-      const int units = (int)(distance >> kUnitLog);
+      const int units = (int)(distance >> unitLogOf(s));
       return units < kFine ? units : kFine + ((units - kFine) >> kCoarseLog);
     }
     const u32 from = distance - s.low;
@@ -150,8 +210,8 @@ template <class Kept> struct Selection {
   __device__ __forceinline__ static void narrow(QueryState &s, int bin) {
     if (s.widthLog == QueryState::kAll) {
       const int units = bin < kFine ? bin : kFine + ((bin - kFine) << kCoarseLog);
-      s.low = (u32)units << kUnitLog;
-      s.widthLog = kUnitLog + (bin < kFine ? 0 : kCoarseLog);
+      s.low = (u32)units << unitLogOf(s);
+      s.widthLog = unitLogOf(s) + (bin < kFine ? 0 : kCoarseLog);
     } else {
       const int log = max(0, s.widthLog - kBinsLog);
       s.low += (u32)bin << log;
@@ -198,7 +258,7 @@ template <class Kept> struct Selection {
     guess.takeLanes();
   }
   __device__ __forceinline__ float logitOf(const QueryState &s, int token) const {
-    const Floats<2> pair = kept.loadPair(s.query.line, token & ~1);
+    const Floats<2> pair = pairOf(s, token & ~1);
     return pair.v[token & 1];
   }
   /// The same warp, when they are.
@@ -209,16 +269,19 @@ template <class Kept> struct Selection {
                guessed = s.query.guessed && !isGreedy(s);
     const bool ofPass = s.query.row >= 0;
     Best best, guess;
-    if (ofPass)
+    if (isEdited(s))
+      firstsOf(i, best, guess);
+    else if (ofPass)
       bestsOf(s.query.row, bests, guessed ? drawn : nullptr, best, guess);
-    float logit = 0.0f;
-    if (!ofPass)
+    else
       best.take(logitOf(s, -1 - s.query.row), -1 - s.query.row);
-    else if (guessed && best.key != Best::kNan)
+    float logit = 0.0f;
+    const bool dead = best.key == 0, hasGuess = guessed && !dead && best.key != Best::kNan;
+    if (hasGuess)
       logit = logitOf(s, guess.index());
     if (laneId() == 0) {
       Best one;
-      if (guessed)
+      if (hasGuess)
         one.take(logit, guess.index());
       s.best = best.key;
       s.guess = one.key;
@@ -227,9 +290,9 @@ template <class Kept> struct Selection {
       s.limit = ~0u;
       s.tie = QueryState::kNoTie;
       s.lastTie = -1;
-      setGoal(s, best.key == Best::kNan || known ? SelectionGoal::Done
-                 : isGreedy(s)                   ? SelectionGoal::Sums
-                                                 : firstOf(s));
+      setGoal(s, dead || best.key == Best::kNan || known ? SelectionGoal::Done
+                 : isGreedy(s)                           ? SelectionGoal::Sums
+                                                         : firstOf(s));
       s.target = (u64)s.query.topK;
       takeGuess(s);
       // Of one limit alone, where it ends does not matter if what stands before the guess is less.
@@ -437,7 +500,7 @@ template <class Kept> struct Selection {
 #pragma unroll
       for (int k = 0; k < 8; ++k)
         if (c + k < end) {
-          const Floats<2> pair = kept.loadPair(s.query.line, c + k / 2 * 2);
+          const Floats<2> pair = pairOf(s, c + k / 2 * 2);
           mine |= distanceOf(s, pair.v[k % 2]) == s.tie ? 1u << k : 0;
         }
       int upto = __popc(mine);

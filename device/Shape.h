@@ -80,9 +80,15 @@ constexpr long long kMostKeptBytes = 1ll << 34;
 MEGALITH_SHAPE long long selectionTableBytes() { return 3ll * kQueriesAtOnce * kSelectionBins * 8; }
 /// Bytes of the keys that each CTA finds.
 MEGALITH_SHAPE long long selectionListBytes(long long ctas) { return kQueriesAtOnce * ctas * limits::reduced * 8; }
-/// Bytes of LaunchParams::selection.
-MEGALITH_SHAPE long long selectionBytes(long long rows, long long vocab, long long bytes, long long ctas) {
-  return rows * keptRowBytes(vocab, bytes) + selectionTableBytes() + selectionListBytes(ctas);
+/// Bytes of rows that requests' settings change (EditedRows.cuh), of models with at most `vocab` tokens.
+MEGALITH_SHAPE long long editedRowBytes(long long vocab, long long ctas) {
+  return kQueriesAtOnce * (keptRowBytes(vocab, 4) + ctas * 16);
+}
+/// Bytes of LaunchParams::selection. `mostVocab`: of any model.
+MEGALITH_SHAPE long long selectionBytes(long long rows, long long vocab, long long bytes, long long ctas,
+                                        long long mostVocab) {
+  return rows * keptRowBytes(vocab, bytes) + selectionTableBytes() + selectionListBytes(ctas) +
+         editedRowBytes(mostVocab, ctas);
 }
 /// Bytes of a CTA's scratch for selection rounds.
 constexpr int kSelectionScratchBytes = 8192;

@@ -41,6 +41,7 @@ public:
   Failure launch() override;
   Outcome<Launch> poll() override;
   Failure read(size_t member, void *to, size_t bytes, size_t offset) override;
+  Failure write(size_t member, const void *from, size_t bytes, size_t offset) override;
   /// Launches until all of it has ended, or is about to. How often.
   Outcome<int64_t> launchAll();
   /// Waits for the end, and brings what the image's outcome() needs.
@@ -75,6 +76,7 @@ public:
   };
   std::vector<Reading> readings;
   std::optional<KernelGraph> graph;
+  std::optional<Stream> writes; ///< of what is written beside a launch
   bool runs = false;
   unsigned endedBefore = 0;                        ///< HostRings::launchesEnded of the launches before
   std::chrono::steady_clock::time_point nextQuery; ///< of the driver
@@ -180,6 +182,17 @@ Failure CudaRun::read(size_t member, void *to, size_t bytes, size_t offset) {
     return std::nullopt;
   TRY(memoryOf(member).copyTo(*engine.stream, to, bytes, offset));
   return engine.stream->synchronize();
+}
+
+Failure CudaRun::write(size_t member, const void *from, size_t bytes, size_t offset) {
+  if (!writes) {
+    auto made = Stream::create(engine.device.driver());
+    if (!made)
+      return made.error;
+    writes = std::move(*made.value);
+  }
+  TRY(memoryOf(member).copyFrom(*writes, from, bytes, offset));
+  return writes->synchronize();
 }
 
 Outcome<int64_t> CudaRun::launchAll() {

@@ -1,6 +1,7 @@
 #include "runtime/LaunchImage.h"
 #include "megalith/Requests/Inputs.h"
 #include "megalith/Requests/PageOrder.h"
+#include "runtime/Edits.h"
 #include "runtime/Faults.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
@@ -231,9 +232,30 @@ void LaunchImage::addPool(size_t model) {
 }
 
 void LaunchImage::addReducing() {
+  // What changes rows of logits: of a batch all of it, of a live session room for what comes.
+  const bool edits = manifest->reducing.textBytes > 0;
+  std::vector<char> images;
+  EditImages all(edits && !rings ? static_cast<size_t>(INT32_MAX) * 16 : 0, manifest->models.front().vocab);
+  const auto put = [&](int place, const std::vector<char> &image) {
+    images.resize(std::max(images.size(), place * size_t{16} + image.size()));
+    std::copy(image.begin(), image.end(), images.begin() + place * std::ptrdiff_t{16});
+    return true;
+  };
+  bool texts = edits && rings;
   std::vector<abi::Settings> settings;
-  for (const Request &request : asked)
-    settings.push_back(settingsOf(request, how.seed));
+  for (const Request &request : asked) {
+    std::optional<int> place;
+    if (edits && request.sampling.edits())
+      place = all.add(request, put);
+    settings.push_back(settingsOf(request, how.seed, place.value_or(abi::kNone)));
+    texts |= place && settings.back().byText;
+  }
+  if (edits && rings)
+    add(MEMBER(edits), rings->table.editBytes, LaunchBuffer::Zero);
+  else if (!images.empty())
+    addImage(MEMBER(edits), images, LaunchBuffer::Const);
+  if (texts)
+    add(MEMBER(texts), manifest->reducing.textBytes, LaunchBuffer::Unwritten);
   if (rings)
     add(MEMBER(settings), entries() * sizeof(abi::Settings), LaunchBuffer::Unwritten);
   else
@@ -455,6 +477,7 @@ Outcome<RunOutcome> LaunchImage::outcome(const std::vector<char> *before) const 
     r.tokens.assign(first, first + generated);
     if (before && !hasEnded(*reinterpret_cast<const abi::RequestHeader *>(before->data() + i * m.requestBytes), m))
       r.finish = "limit";
+    r.format = formatOf(asked[i], r.tokens);
     out.requests.push_back(std::move(r));
     out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {

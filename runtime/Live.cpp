@@ -1,5 +1,6 @@
 #include "runtime/Live.h"
 #include "megalith/Requests/Inputs.h"
+#include "runtime/Edits.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <bit>
@@ -110,9 +111,10 @@ size_t endWordsOf(const Request &request) {
 
 int64_t promptLinesOf(const Request &request) { return std::max<int64_t>(0, std::ssize(request.tokens) - 1); }
 
-abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
+abi::Settings settingsOf(const Request &request, uint32_t runSeed, int edits) {
   const Sampling &s = request.sampling;
-  return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, {0, 0}};
+  return {s.temperature, s.topP, s.minP,         s.topK, {runSeed, request.seed()},
+          edits,         editsByText(s), s.minNewTokens, {}};
 }
 
 // --- memory that two sides see
@@ -199,7 +201,7 @@ void HostRings::put(const abi::Order &order) {
   access.storeRelease(&rings().ordersPut, ++ordersPut);
 }
 
-void HostRings::arrive(int entry, int number, const Request &request, int64_t firstLine, bool promptLines) {
+void HostRings::arrive(int entry, int number, const Request &request, int edits, int64_t firstLine, bool promptLines) {
   std::vector<char> mailbox(layout.descriptorBytes, 0);
   std::vector<int> ends, inputs;
   writeRequest(manifest, request, number, mailbox.data(), static_cast<size_t>(entry) * layout.tokenWords, ends,
@@ -217,7 +219,7 @@ void HostRings::arrive(int entry, int number, const Request &request, int64_t fi
   const auto add = [&mailbox](const void *from, size_t bytes) {
     mailbox.insert(mailbox.end(), static_cast<const char *>(from), static_cast<const char *>(from) + bytes);
   };
-  const abi::Settings settings = settingsOf(request, seed);
+  const abi::Settings settings = settingsOf(request, seed, edits);
   add(&settings, sizeof(settings));
   add(ends.data(), ends.size() * sizeof(int));
   add(inputs.data(), inputs.size() * sizeof(int));

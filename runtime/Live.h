@@ -45,8 +45,8 @@ void writeRequest(const Manifest &manifest, const Request &request, int number, 
 size_t endWordsOf(const Request &request);
 /// Lines of logits that its prompt's rows take: all tokens but the first are predicted.
 int64_t promptLinesOf(const Request &request);
-/// How a request wants tokens to be drawn.
-abi::Settings settingsOf(const Request &request, uint32_t runSeed);
+/// How a request wants tokens to be drawn. `edits`: place of what changes its rows of logits (Edits.h).
+abi::Settings settingsOf(const Request &request, uint32_t runSeed, int edits);
 
 /// How a request ended, of its descriptor; tokens are not read.
 RequestEnd endOf(const Manifest &manifest, const abi::RequestHeader &header);
@@ -78,7 +78,9 @@ public:
 
   /// Request `number` comes into `entry` of the table, of which the end was read. Its lines of logits begin with
   /// `firstLine`; below 0: it has none. Those of the prompt's rows, if it wants them, stand in front of that one.
-  void arrive(int entry, int number, const Request &request, int64_t firstLine = -1, bool promptLines = false);
+  /// `edits`: place of what changes its rows of logits (Edits.h).
+  void arrive(int entry, int number, const Request &request, int edits, int64_t firstLine = -1,
+              bool promptLines = false);
   /// Once for a request, which has not ended as far as the host knows.
   void cancel(int entry, int number);
   /// After the last order. abi::kStopsDrained or abi::kStopsNow.
@@ -144,6 +146,8 @@ public:
   virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
   /// Reads of the buffer that a member of abi::HostParams points to. No launch is under way.
   virtual Failure read(size_t member, void *to, size_t bytes, size_t offset = 0) = 0;
+  /// Writes to one, at any time. It is there for requests that are put into the rings afterwards.
+  virtual Failure write(size_t member, const void *from, size_t bytes, size_t offset) = 0;
 };
 
 /// What a session with a trace leaves.

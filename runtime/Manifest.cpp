@@ -133,7 +133,7 @@ static Manifest read(const JsonView &j) {
     m.tickPasses = count(j, "tick_passes");
   if (const auto reducing = j.find("reducing"))
     m.reducing = {true, count(*reducing, "query_bytes"), count(*reducing, "words"), count(*reducing, "selection_bytes"),
-                  count(*reducing, "kept_bytes")};
+                  count(*reducing, "kept_bytes"), reducing->find("text_bytes") ? count(*reducing, "text_bytes") : 0};
   m.scratchBytes = count(j, "scratch_bytes");
   m.workspaceOnes = j.at("workspace_ones").boolean();
   m.flaggedBytes = count(j, "flagged_bytes");

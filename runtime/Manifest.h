@@ -81,6 +81,7 @@ struct Manifest {
     bool any = false;
     /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
     int64_t queryBytes = 0, words = 0, selectionBytes = 0, keptBytes = 0;
+    int64_t textBytes = 0; ///< for settings that change rows of logits; 0: it has none of them
   } reducing;
   bool host = false;         ///< something goes by the host's clock, or by when requests arrived
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch

@@ -58,6 +58,7 @@ struct LiveTable {
   int newsSlots = 0;      ///< room in the ring to the host, a power of two
   int64_t idleMs = -1;    ///< a launch ends when nothing was to do for so long; below 0: never
   int64_t logitLines = 0; ///< rows of logits that requests share
+  int64_t editBytes = 0;  ///< room for what changes their rows of logits (Edits.h)
   bool operator==(const LiveTable &) const = default;
 };
 

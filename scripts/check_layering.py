@@ -59,7 +59,7 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Automata", "Plan", "Jit", "Reference", "Requests", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", "Contract", *API,
             *SHARED],
-    "runtime": ["Requests", "Checkpoint", "Json", "Contract", "Text", "Os", SCHEME, ABI, CALL_ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
+    "runtime": ["Requests", "Automata", "Checkpoint", "Json", "Contract", "Text", "Os", SCHEME, ABI, CALL_ABI, UNIT_FACTS, HOST, HOST_LOOP, REQUEST],
     "device": ["Contract"],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
@@ -70,9 +70,9 @@ ALLOWED = {
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 # Floors of device/: what a unit is made of, above what both units have. The files that are units see all.
-CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "ControlTrees", "Control", "Binders", "IssueCalls", "Seats", "Activation", "HostSide",
+CONTROL = {f"{name}.cuh" for name in ("Faults", "Pages", "Sequences", "LogitsQueries", "Texts", "ControlTrees", "Control", "Binders", "IssueCalls", "Seats", "Activation", "HostSide",
                                       "Live", "HostTick", "Admission", "ControlTick", "ChooseCalls", "ControlPass")}
-TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
+TENSOR = {f"{name}.cuh" for name in ("Packing", "Results", "Reducers", "EditedRows", "Selection", "Answers", "Stream", "Operand", "Product", "Windows", "WideProduct",
                                      "AttentionPlan", "AttentionParts", "OwnRows", "Attention", "WideAttention", "Resident")}
 # Of kernels of pipelines of buffers. They have what stages compute from control.
 CALL = {f"{name}.cuh" for name in ("Buffers", "LaneBinders", "CallCopies", "Call")}

@@ -168,6 +168,11 @@ inline int __reduce_add_sync(unsigned mask, int value) {
     value += __shfl_xor_sync(mask, value, distance);
   return value;
 }
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
+  for (int distance = 16; distance; distance >>= 1)
+    value |= __shfl_xor_sync(mask, value, distance);
+  return value;
+}
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
   for (int distance = 16; distance; distance >>= 1) {
     const unsigned other = __shfl_xor_sync(mask, value, distance);

@@ -301,6 +301,10 @@ Expected<std::string> findGpu();
 std::vector<std::string> paramNames(const Program &program);
 /// Whether all of these can ever run, each for itself.
 Status checkRequests(const Program &program, const std::vector<Request> &requests);
+/// The requests with this `sampling`, JSON as files of requests have it, for a kernel. Of a vocabulary whose tokens are
+/// no bytes nobody says here what they spell: for a format they get texts that are made up.
+Expected<std::vector<Request>> withSampling(Program &program, std::vector<Request> requests,
+                                            const std::string &sampling);
 /// What makes two kernels one: the program after all passes, the code of the device, how it is compiled, and size and
 /// time of the weights' files. 64 hex digits.
 std::string identityOf(const Program &program, const KernelOptions &options);

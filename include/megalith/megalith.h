@@ -403,6 +403,9 @@ typedef struct megalith_live_options {
    *  logprobs may still generate, and where they ask for those of their prompts one for each token of these but the
    *  first. Such a request waits until there are as many. 0: no request may ask for them */
   int64_t logit_lines;
+  /** Of a kernel whose pipeline has settings that change rows of logits: memory of the device for them. Requests
+   *  with equal formats share theirs. One for which there is no room now waits */
+  size_t edit_bytes;
   /** Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
    *  requests, at least 4096. The session goes on when it is full, without a trace. 0: none */
   size_t trace;
@@ -411,7 +414,8 @@ typedef struct megalith_live_options {
   void *user;
 } megalith_live_options;
 /* from LiveOptions.def: INIT megalith_live_options, NUMBER + 0, 0 */
-#define MEGALITH_LIVE_OPTIONS_INIT {sizeof(megalith_live_options), 256, 4096, 0, 64, 1024, 0, 10, 10000, 0, 0, 0, 0}
+#define MEGALITH_LIVE_OPTIONS_INIT                                                                                     \
+  {sizeof(megalith_live_options), 256, 4096, 0, 64, 1024, 0, 10, 10000, 0, 64 << 20, 0, 0, 0}
 /* --- */
 
 /** The kernel is the session's until it is stopped. */

@@ -8,6 +8,7 @@
 #include "megalith/Requests/Requests.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
+#include "runtime/Edits.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -71,45 +72,6 @@ bool api::readsSettings(const ir::Module &module) {
   return reads;
 }
 
-/// Settings by a row's own text: whether all tokens that the first model gives are drawn under them, from rows that
-/// have a text. Empty: they are.
-static std::string whyNoEdits(const ir::Module &module, const Sampling &s) {
-  const bool needsText =
-      s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0 || !s.format.empty();
-  std::map<uint32_t, int64_t> constants;
-  ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    if (op.op == ir::Op::Const)
-      constants[op.result().id] = op.get<ir::attr::value>().whole();
-  });
-  const std::string first = ir::modelsByNumber(module)[0]->name;
-  std::string why;
-  bool some = false;
-  ir::walk(module.root.region(), [&](const ir::Operation &call) {
-    if (call.op != ir::Op::Call && call.op != ir::Op::Issue)
-      return;
-    for (const ir::Operation &reduce : ir::reducersOf(call)) {
-      some |= reduce.has<ir::attr::edited>();
-      const ir::Value ahead = ir::operandNamed(reduce, ir::Operand::Ahead);
-      const auto known = ahead ? constants.find(ahead.id) : constants.end();
-      const bool givesTokens = ir::reducerOf(reduce).result == ir::Scalar::Token &&
-                               reduce.get<ir::attr::keep>().empty() &&
-                               reduce.get<ir::attr::part>() == ir::ReducerPart::Token;
-      if (!why.empty())
-        continue;
-      if (call.name == first && givesTokens && !reduce.has<ir::attr::edited>())
-        why = fmt::format("`{}` in {} takes tokens of `{}` without `sampling`", reduce.name, module.place(reduce.loc),
-                          first);
-      else if (reduce.has<ir::attr::edited>() && ahead && needsText && known == constants.end())
-        why = fmt::format("the `ahead` of `{}` in {} is no constant, so it may be below 0, where no text is known",
-                          reduce.name, module.place(reduce.loc));
-      else if (reduce.has<ir::attr::edited>() && ahead && needsText && known->second < 0)
-        why = fmt::format("`{}` in {} draws from rows whose text is not known yet (`ahead`)", reduce.name,
-                          module.place(reduce.loc));
-    }
-  });
-  return some ? why : "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
-}
-
 /// Whether they leave no token of those that all models have, in front of the answer's end. `tokens`: how many these
 /// are.
 static bool leavesNone(const driver::Compilation &compiled, const Request &r, int64_t &tokens) {
@@ -141,7 +103,7 @@ static void checkEdits(const driver::Compilation &compiled, const Request &r, So
   const Sampling &s = r.sampling;
   const std::string id = text::printable(r.id.text, 120);
   int64_t tokens = 0;
-  if (const std::string problem = whyNoEdits(compiled.module, s); !problem.empty())
+  if (const std::string problem = ir::whyNoEdits(compiled.module, runtime::editsByText(s)); !problem.empty())
     diags.report(Diag::RequestEdits, loc, id, s.firstEdit(), problem);
   else if (leavesNone(compiled, r, tokens))
     diags.report(Diag::RequestEdits, loc, id,
@@ -150,12 +112,6 @@ static void checkEdits(const driver::Compilation &compiled, const Request &r, So
                  : !s.banned.empty() ? "banned"
                                      : "min_new_tokens",
                  fmt::format("of the {} tokens that each model has it leaves none that may be drawn", tokens));
-}
-
-void api::checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags) {
-  if (request.sampling.edits() && kernel.device != Device::Reference)
-    diags.report(Diag::RequestEdits, placeOf(request, diags.sources()), text::printable(request.id.text, 120),
-                 request.sampling.firstEdit(), "kernels do not have it yet; the reference executor does");
 }
 
 /// What the reader of files of requests has checked already, but for settings that nothing reads.

@@ -46,10 +46,6 @@ public:
       return kernel.errors();
     diags.adopt(kernel->messages());
     Kernel::State &state = *kernel->internals();
-    for (const Request &request : requests)
-      checkEdits(state, request, diags);
-    if (diags.hasErrors())
-      return diags.messages();
 
     RunOptions oneRun;
     oneRun.trace = true;

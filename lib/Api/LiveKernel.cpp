@@ -7,9 +7,12 @@
 #include "LiveTrace.h"
 #include "State.h"
 #include "megalith/Reference/Executor.h"
+#include "runtime/Edits.h"
 #include "runtime/Live.h"
 #include <atomic>
+#include <cstddef>
 #include <deque>
+#include <set>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -45,8 +48,11 @@ public:
     if (kernel->gpu) // the thread may be another one than that which loaded the kernel
       if (runtime::Failure failed = kernel->gpu->makeCurrent())
         return failed;
-    const runtime::LiveTable table = {static_cast<int>(options.places), options.maxTokens, options.maxEnds,
-                                      static_cast<int>(options.ring),   options.idleMs,    options.logitLines};
+    runtime::LiveTable table = {static_cast<int>(options.places), options.maxTokens, options.maxEnds,
+                                static_cast<int>(options.ring),   options.idleMs,    options.logitLines};
+    if (manifest().reducing.textBytes > 0)
+      table.editBytes = static_cast<int64_t>(options.editBytes);
+    edits.emplace(static_cast<size_t>(table.editBytes), manifest().models.front().vocab);
     runtime::RunOptions how;
     how.seed = options.seed;
     how.watchdogSeconds = options.watchdogSeconds;
@@ -81,6 +87,9 @@ private:
     int logprobs = -1;    ///< as LiveArrival has them
     int64_t firstLine = -1;
     int passedOn = 0; ///< tokens that the queue was told of
+    int edits = abi::kNone; ///< place of what changes its rows of logits
+    std::shared_ptr<const Request> formatted = nullptr; ///< of one with a format
+    uint16_t formatState = 0;                           ///< behind the tokens that the queue was told of
     // Of one that asked for the logprobs of its prompt, until they were told.
     int promptLogprobs = -1;
     std::shared_ptr<const Request> request = nullptr;
@@ -95,6 +104,7 @@ private:
   void close() noexcept;
   std::optional<Messages> step(LiveQueue &queue);
   bool takeOrders(LiveQueue &queue, bool waits);
+  bool arrive(LiveQueue &queue, const LiveArrival &arrival);
   bool readNews(LiveQueue &queue);
   size_t passOn(LiveQueue &queue, const HeldNews &news);
   bool scorePrompts(LiveQueue &queue);
@@ -120,6 +130,10 @@ private:
 
   std::vector<Entry> entries;
   std::vector<int> freeEntries;
+  std::optional<runtime::EditImages> edits;
+  std::optional<runtime::RuntimeError> notWritten; ///< why an image of these could not be written
+  std::deque<LiveArrival> held; ///< for the first of which there was no room among them
+  std::set<uint64_t> heldCancels;
   std::unordered_map<uint64_t, int> entryOf;
   std::deque<int> scoring;  ///< entries of which the prompt's rows are there, and were not all read
   mutable std::mutex mutex; ///< of what those who look on read: numbers in `entries`, `live`, `last`
@@ -133,40 +147,69 @@ private:
   bool drained = false, stopNow = false, stopTold = false, over = false;
 };
 
+/// Puts a request into the kernel's table, which has a free entry. False: there is no room for what changes its rows of
+/// logits.
+bool LiveKernel::arrive(LiveQueue &queue, const LiveArrival &arrival) {
+  std::optional<int> place;
+  if (arrival.request->sampling.edits()) {
+    place = edits->add(*arrival.request, [&](int at, const std::vector<char> &image) {
+      notWritten = live->write(offsetof(abi::HostParams, edits), image.data(), image.size(), at * size_t{16});
+      return !notWritten;
+    });
+    if (!place)
+      return false;
+  }
+  const int entry = freeEntries.back();
+  freeEntries.pop_back();
+  const automata::TokenFormat *format = arrival.request->format.tokens.get();
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    entries[entry] = {.number = arrival.number,
+                      .used = true,
+                      .logprobs = arrival.logprobs,
+                      .firstLine = arrival.firstLine,
+                      .edits = place.value_or(abi::kNone),
+                      .formatted = format ? arrival.request : nullptr,
+                      .formatState = format ? format->format.automaton.start : uint16_t{0},
+                      .promptLogprobs = arrival.promptLogprobs,
+                      .request = arrival.promptLogprobs < 0 ? nullptr : arrival.request};
+  }
+  entryOf[arrival.number] = entry;
+  std::shared_ptr<const Request> request = arrival.request;
+  if (request->deadlineMs > 0) { // it counts from its submission
+    auto late = std::make_shared<Request>(*request);
+    late->deadlineMs = std::max(1, late->deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
+    request = std::move(late);
+  }
+  rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), *request, place.value_or(abi::kNone),
+                arrival.firstLine, arrival.promptLogprobs >= 0);
+  record.comes(arrival.number, std::move(request));
+  return true;
+}
+
 /// Takes what the host wants. `waits`: for a while, when there is nothing. Whether there was something.
 bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
   // There is room for all orders that entries can have.
-  const LiveNews news =
-      queue.take(freeEntries.size(), 64, waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
+  const LiveNews news = queue.take(held.empty() ? freeEntries.size() : 0, 64,
+                                   waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
   for (const uint64_t number : news.cancels)
     if (const auto at = entryOf.find(number); at != entryOf.end())
       rings->cancel(at->second, static_cast<int>(number & INT32_MAX));
-  for (const LiveArrival &arrival : news.arrivals) {
-    const int entry = freeEntries.back();
-    freeEntries.pop_back();
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      entries[entry] = {.number = arrival.number,
-                        .used = true,
-                        .logprobs = arrival.logprobs,
-                        .firstLine = arrival.firstLine,
-                        .promptLogprobs = arrival.promptLogprobs,
-                        .request = arrival.promptLogprobs < 0 ? nullptr : arrival.request};
-    }
-    entryOf[arrival.number] = entry;
-    std::shared_ptr<const Request> request = arrival.request;
-    if (request->deadlineMs > 0) { // it counts from its submission
-      auto late = std::make_shared<Request>(*request);
-      late->deadlineMs = std::max(1, late->deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
-      request = std::move(late);
-    }
-    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), *request, arrival.firstLine,
-                  arrival.promptLogprobs >= 0);
-    record.comes(arrival.number, std::move(request));
+    else
+      heldCancels.insert(number);
+  held.insert(held.end(), news.arrivals.begin(), news.arrivals.end());
+  bool some = !news.cancels.empty();
+  while (!held.empty() && arrive(queue, held.front())) {
+    if (const uint64_t number = held.front().number; heldCancels.erase(number))
+      rings->cancel(entryOf.at(number), static_cast<int>(number & INT32_MAX));
+    held.pop_front();
+    some = true;
   }
+  if (held.empty())
+    heldCancels.clear();
   drained = drained || news.drained;
   stopNow = stopNow || news.stopNow;
-  return !news.cancels.empty() || !news.arrivals.empty();
+  return some;
 }
 
 /// Tells the queue what is new of a request. How many rows of logits that took.
@@ -180,6 +223,8 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
     logprobs.push_back(logprobOf(rings->logits(entry.firstLine + entry.passedOn + i), tokens[i], entry.logprobs));
   const size_t rows = logprobs.size();
   entry.passedOn += static_cast<int>(tokens.size());
+  if (entry.formatted)
+    entry.formatState = runtime::walkFormat(*entry.formatted, entry.formatState, tokens);
   if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
     entry.admitted = heard.at;
   record.tells(entry.number, tokens, m.stateName(static_cast<unsigned>(news.state)));
@@ -189,9 +234,13 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
     return rows;
   const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
   LiveEnd end{runtime::endOf(m, header)};
+  if (entry.formatted)
+    end.format = entry.formatted->format.tokens->isComplete(entry.formatState) ? "complete" : "partial";
   // One that ends in the tick that admits it was never seen with its slot.
   end.admitted = entry.admitted < 0 && header.rows > 0 ? heard.at : entry.admitted;
   const uint64_t number = entry.number;
+  if (entry.edits != abi::kNone)
+    edits->drop(entry.edits);
   entryOf.erase(number);
   {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -299,11 +348,13 @@ std::optional<Messages> LiveKernel::look() {
 
 /// One round of the worker.
 std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
-  const bool idle = entryOf.empty();
+  const bool idle = entryOf.empty() && held.empty();
   bool some = !stopTold && takeOrders(queue, idle);
+  if (notWritten)
+    return failure(*notWritten);
   some = readNews(queue) || some;
   some = scorePrompts(queue) || some;
-  if (!stopTold && (stopNow || (drained && entryOf.empty()))) {
+  if (!stopTold && (stopNow || (drained && entryOf.empty() && held.empty()))) {
     rings->stop(stopNow ? abi::kStopsNow : abi::kStopsDrained);
     stopTold = true;
   }

@@ -3,6 +3,7 @@
 #include "Live.h"
 #include "State.h"
 #include "megalith/Requests/Requests.h"
+#include "runtime/Edits.h"
 #include "runtime/Live.h"
 #include <bit>
 #include <thread>
@@ -61,13 +62,16 @@ struct LiveSession::State {
                       "takes it back",
                       id, request.cancelled ? "is cancelled" : "arrives"));
     checkRequest(*kernel->program, request, diags);
-    checkEdits(*kernel, request, diags);
     if (diags.hasErrors())
       return;
     if (const int64_t tokens = std::ssize(request.tokens) + request.maxNewTokens; tokens > options.maxTokens)
       diags.report(Diag::LiveTooLong, loc, id, tokens, options.maxTokens);
     if (const auto words = static_cast<int64_t>(runtime::endWordsOf(request)); words > options.maxEnds)
       diags.report(Diag::LiveEnds, loc, id, words, options.maxEnds);
+    if (request.sampling.edits() && kernel->device != Device::Reference)
+      if (const size_t bytes = runtime::EditImages::bytesOf(request, kernel->program->vocabulary());
+          bytes > options.editBytes)
+        diags.report(Diag::LiveEdits, loc, id, bytes, options.editBytes);
     for (const auto &[most, what] :
          {std::pair(wanted.logprobs, ""), std::pair(wanted.promptLogprobs, " of its prompt")})
       if (most < -1 || most > MostLogprobs)

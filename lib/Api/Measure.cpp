@@ -28,6 +28,40 @@ Status tools::checkRequests(const Program &program, const std::vector<Request> &
   });
 }
 
+/// Texts of 1 to 8 characters, those of one character among them.
+static std::vector<std::string> madeUpTexts(int64_t count) {
+  std::vector<std::string> texts;
+  for (int64_t token = 0; token < count; ++token) {
+    std::string &text = texts.emplace_back();
+    for (int64_t left = token; text.empty() || left > 0; left /= 95)
+      text += static_cast<char>(' ' + left % 95);
+  }
+  return texts;
+}
+
+Expected<std::vector<Request>> tools::withSampling(Program &program, std::vector<Request> requests,
+                                                   const std::string &sampling) {
+  return guarded<std::vector<Request>>([&]() -> Expected<std::vector<Request>> {
+    const Program::State &state = *program.internals();
+    auto read = program.parseRequests(
+        "{\"id\": \"all\", \"tokens\": [0], \"max_new_tokens\": 1, \"sampling\": " + sampling + "}", "--sampling");
+    if (!read)
+      return read.errors();
+    if (!read->front().sampling.format.empty() && !state.model()->checked.byteVocabulary)
+      if (Status status = program.setTokenBytes(madeUpTexts(program.vocabulary())); !status)
+        return status.errors();
+    Diagnostics diags(program.internals()->sources);
+    for (Request &request : requests) {
+      request.sampling = read->front().sampling;
+      if (!diags.hasErrors())
+        checkRequest(state, request, diags);
+    }
+    if (diags.hasErrors())
+      return diags.messages();
+    return requests;
+  });
+}
+
 std::string tools::identityOf(const Program &program, const KernelOptions &options) {
   const Program::State &state = *program.internals();
   std::vector<std::string> parts = {version(), program.ir(), state.options.profileGiven ? state.options.profile : "",

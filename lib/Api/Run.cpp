@@ -205,8 +205,6 @@ Expected<Results> Kernel::run(std::vector<Request> given, const RunOptions &how)
     RunOptions options = how;
     const std::optional<Replay> replay = readReplay(options, diags);
     const std::vector<Request> requests = checked(*state->program, std::move(given), diags);
-    for (const Request &request : requests)
-      checkEdits(*state, request, diags);
     if (diags.hasErrors())
       return diags.messages();
     const Busy busy(*state);

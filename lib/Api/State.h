@@ -171,8 +171,6 @@ bool readsSettings(const ir::Module &module);
 /// positions (`request-too-long`).
 /// Makes its format.
 void checkRequest(const Program::State &program, Request &request, Diagnostics &diags);
-/// Whether this kernel has all settings that the request has; reports `request-edits`.
-void checkEdits(const Kernel::State &kernel, const Request &request, Diagnostics &diags);
 
 /// Options of a run that every executor takes.
 runtime::RunOptions engineOptions(const RunOptions &options, const runtime::Manifest &manifest,

@@ -157,6 +157,11 @@ private:
       constant("queryWords", layout.queryWords, "that they give for a row, in LaunchParams::reduced");
       if (layout.results > 1)
         constant("results", layout.results, "of a model, that calls read");
+      if (layout.edits) {
+        w.line("static constexpr bool edits = true; // settings of requests may change rows of logits");
+        constant("textPath", layout.textPath, "tokens on the path of a row of a tree, or of a kept row, at most");
+        constant("keptTexts", layout.keptTexts, "rows that requests keep");
+      }
       keptFields();
     }
     if (layout.scratchWords > 0)
@@ -347,6 +352,8 @@ private:
           w.line("static constexpr int result = {}; // {}", query.result, query.op->get<attr::result>());
         if (const int64_t fields = fieldsOf(*query.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
+        if (query.op->has<attr::edited>())
+          w.line("static constexpr bool edited = true; // settings of requests may change its rows");
         w.line("using Value = {};", ir::reducedType(*query.op, 1).elem == Scalar::F32 ? "float" : "int");
       }
     }

@@ -113,7 +113,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     pool.continues = pool.op && ir::draftsContinue(module, pool.op->name);
     callWords += pool.callWords();
   }
-  layOutQueries();
+  layOutQueries(module);
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
     std::vector<Statement> &body = bodies.emplace_back();
@@ -141,7 +141,7 @@ std::string ControlLayout::poolArgument(const std::string &of) const {
   return several() ? "<" + pool(of).name + ">" : "";
 }
 
-void ControlLayout::layOutQueries() {
+void ControlLayout::layOutQueries(const ir::Module &module) {
   const bool any = llvm::any_of(sites, [](const CallSite &site) { return !site.best; });
   for (CallSite &site : sites) {
     if (!any)
@@ -158,7 +158,15 @@ void ControlLayout::layOutQueries() {
     const auto takesAway = [](const CallQuery &query) { return !query.op->get<attr::minus>().empty(); };
     queries = std::max<int64_t>(queries, site.queries.size() + llvm::count_if(site.queries, takesAway));
     queryWords = std::max(queryWords, words);
+    edits |= llvm::any_of(site.queries, [](const CallQuery &query) { return query.op->has<attr::edited>(); });
   }
+  if (!edits)
+    return;
+  for (const ir::Operation *field : ir::keptFields(module))
+    keptTexts += field->get<attr::capacity>() * module.param("slots");
+  for (const PoolLayout &pool : pools)
+    if (pool.trees || keptTexts > 0)
+      textPath = std::max({textPath, pool.draftRows, int64_t{limits::readRows}});
 }
 
 const CallSite &ControlLayout::site(int64_t number) const {

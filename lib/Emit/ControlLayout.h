@@ -91,13 +91,16 @@ struct ControlLayout {
 
   int64_t queries = 0, queryWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
   int64_t results = 1;                 ///< of a model, that calls read, at most
+  bool edits = false;                  ///< settings of requests may change rows that calls read
+  int64_t textPath = 0;                ///< then: tokens on the path of a row of a tree, or of a kept one, at most
+  int64_t keptTexts = 0;               ///< and rows that requests keep, at most
 
   const CallSite &site(int64_t number) const;
   int64_t stateIndex(llvm::StringRef name) const;
   std::string stateName(llvm::StringRef name) const { return "State::" + names.states.at(name.str()); }
 
 private:
-  void layOutQueries();
+  void layOutQueries(const ir::Module &module);
 };
 
 } // namespace megalith::emit

@@ -37,6 +37,18 @@ ordered_json poolJson(const ir::Module &module, const ir::Operation &model, Plac
   return j;
 }
 
+/// The settings of requests that change rows of logits, as far as the pipeline has them.
+ordered_json editsJson(const ir::Module &module) {
+  ordered_json list = ordered_json::array();
+  if (ir::whyNoEdits(module, false).empty())
+    for (const char *name : {"bias", "banned", "allowed", "min_new_tokens"})
+      list.push_back(name);
+  if (ir::whyNoEdits(module, true).empty())
+    for (const char *name : {"repetition_penalty", "presence_penalty", "frequency_penalty", "format"})
+      list.push_back(name);
+  return list;
+}
+
 ordered_json weightsJson(const ir::Operation &model) {
   ordered_json list = ordered_json::array();
   auto index = weightIndices(model);
@@ -173,6 +185,13 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
         {"words", layout.queryWords},
         {"selection_bytes", selectionBytes},
         {"kept_bytes", plan.kept.bytes}};
+    if (layout.edits) {
+      const int64_t vocab = ir::modelsByNumber(module).front()->get<attr::vocab>();
+      j["reducing"]["edits"] = editsJson(module);
+      j["reducing"]["text_bytes"] =
+          abi::textBytes(std::min<int64_t>(module.param("rows_per_pass"), shape::kMaxRows) + layout.keptTexts,
+                         layout.textPath, module.param("slots"), vocab);
+    }
   }
   if (ir::readsHost(module))
     j["host"] = true;

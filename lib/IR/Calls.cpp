@@ -209,4 +209,43 @@ int64_t earlierRows(const Module &module, llvm::StringRef model) {
   return most;
 }
 
+/// fn(call, reduce) for all reducers of the module's calls.
+template <class Fn> static void everyReducer(const Module &module, Fn fn) {
+  walk(module.root.region(), [&](const Operation &call) {
+    if (call.op == Op::Call || call.op == Op::Issue)
+      for (const Operation &reduce : reducersOf(call))
+        fn(call, reduce);
+  });
+}
+
+std::string whyNoEdits(const Module &module, bool byText) {
+  std::map<uint32_t, int64_t> constants;
+  walk(module.root.region(), [&](const Operation &op) {
+    if (op.op == Op::Const)
+      constants[op.result().id] = op.get<attr::value>().whole();
+  });
+  const std::string first = modelsByNumber(module)[0]->name;
+  std::string why;
+  bool some = false;
+  everyReducer(module, [&](const Operation &call, const Operation &reduce) {
+    some |= reduce.has<attr::edited>();
+    const Value ahead = operandNamed(reduce, Operand::Ahead);
+    const auto known = ahead ? constants.find(ahead.id) : constants.end();
+    const bool givesTokens = reducerOf(reduce).result == Scalar::Token && reduce.get<attr::keep>().empty() &&
+                             reduce.get<attr::part>() == ReducerPart::Token;
+    if (!why.empty())
+      return;
+    if (call.name == first && givesTokens && !reduce.has<attr::edited>())
+      why = fmt::format("`{}` in {} takes tokens of `{}` without `sampling`", reduce.name, module.place(reduce.loc),
+                        first);
+    else if (reduce.has<attr::edited>() && ahead && byText && known == constants.end())
+      why = fmt::format("the `ahead` of `{}` in {} is no constant, so it may be below 0, where no text is known",
+                        reduce.name, module.place(reduce.loc));
+    else if (reduce.has<attr::edited>() && ahead && byText && known->second < 0)
+      why = fmt::format("`{}` in {} draws from rows whose text is not known yet (`ahead`)", reduce.name,
+                        module.place(reduce.loc));
+  });
+  return some ? why : "the pipeline draws nothing by the settings of requests; take a file that draws with `sampling`";
+}
+
 } // namespace megalith::ir

@@ -72,6 +72,12 @@ public:
     return std::nullopt;
   }
 
+  runtime::Failure write(size_t member, const void *from, size_t bytes, size_t offset) override {
+    const LaunchBuffer &buffer = image.buffers.at(image.indexOf(member));
+    std::memcpy(const_cast<char *>(buffer.result) + offset, from, bytes); // the executor's memory
+    return std::nullopt;
+  }
+
   CpuEngine &engine;
   const LaunchImage &image; ///< the engine's
   LaunchOptions how;

@@ -1,4 +1,5 @@
 #include "runtime/cpu/LiveScript.h"
+#include "runtime/Edits.h"
 #include <algorithm>
 #include <cstring>
 
@@ -31,8 +32,8 @@ std::vector<int64_t> firstLinesOf(const runtime::Manifest &manifest, const std::
 class ScriptedHost {
 public:
   ScriptedHost(const runtime::LiveRun &live, char *memory, const std::vector<Request> &requests,
-               const LiveScript &script, uint32_t seed, std::vector<LiveOutcome> &outcomes)
-      : live(live), memory(memory), requests(requests), script(script), outcomes(outcomes),
+               const LiveScript &script, uint32_t seed, const std::vector<int> &edits, std::vector<LiveOutcome> &outcomes)
+      : live(live), memory(memory), requests(requests), script(script), edits(edits), outcomes(outcomes),
         rings(live.manifest(), live.layout(), memory, Executor::outside(), seed), entries(script.entries),
         firstLines(firstLinesOf(live.manifest(), requests)) {
     for (int i = script.entries; i > 0; --i)
@@ -57,6 +58,7 @@ private:
   char *memory;
   const std::vector<Request> &requests;
   const LiveScript &script;
+  const std::vector<int> &edits; ///< place of what changes each request's rows of logits
   std::vector<LiveOutcome> &outcomes;
   runtime::HostRings rings;
   std::vector<Entry> entries;
@@ -76,7 +78,7 @@ private:
       const int entry = freeEntries.back();
       freeEntries.pop_back();
       entries[entry] = {static_cast<int>(next), 0, false};
-      rings.arrive(entry, static_cast<int>(next), requests[next], firstLines[next], wantsPrompt(next));
+      rings.arrive(entry, static_cast<int>(next), requests[next], edits[next], firstLines[next], wantsPrompt(next));
       ++next;
     }
     bool some = false;
@@ -138,6 +140,10 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
     table.endWords = std::max<int64_t>(table.endWords, static_cast<int64_t>(runtime::endWordsOf(request)));
   }
   table.logitLines = firstLinesOf(engine.manifest(), requests).back();
+  const int64_t vocabulary = engine.manifest().models.front().vocab;
+  for (const Request &request : requests)
+    if (request.sampling.edits())
+      table.editBytes += static_cast<int64_t>(runtime::EditImages::bytesOf(request, vocabulary));
   LivePlay play;
   play.requests.resize(requests.size());
   std::optional<ScriptedHost> host;
@@ -147,7 +153,19 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
   auto live = engine.openLive(table, run, std::move(how));
   if (!live)
     return live.error;
-  host.emplace(**live, (*live)->rings(), requests, script, options.seed, play.requests);
+  std::vector<int> edits;
+  runtime::EditImages images(static_cast<size_t>(table.editBytes), vocabulary);
+  for (const Request &request : requests)
+    edits.push_back(!request.sampling.edits()
+                        ? abi::kNone
+                        : images
+                              .add(request,
+                                   [&](int place, const std::vector<char> &image) {
+                                     return !(*live)->write(offsetof(abi::HostParams, edits), image.data(),
+                                                            image.size(), place * size_t{16});
+                                   })
+                              .value_or(abi::kNone));
+  host.emplace(**live, (*live)->rings(), requests, script, options.seed, edits, play.requests);
   for (;;) {
     if (runtime::Failure failed = (*live)->launch())
       return *failed;

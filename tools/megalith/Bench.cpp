@@ -140,6 +140,13 @@ private:
     return std::move(*kernel);
   }
 
+  Expected<std::vector<Request>> requests(Program &program, int64_t context, int64_t batch) const {
+    auto made = makeRequests(program, context, batch, command.tokens);
+    if (command.sampling.empty())
+      return made;
+    return tools::withSampling(program, std::move(made), command.sampling);
+  }
+
   BenchKernel::RunOptions options(int64_t context, int64_t batch) const {
     BenchKernel::RunOptions how;
     how.kvInPlace = command.prefill ? 0 : context;
@@ -150,8 +157,10 @@ private:
     return how;
   }
 
-  bool measure(const Program &program, BenchKernel &engine, int64_t context, int64_t batch) {
-    const auto requests = makeRequests(program, context, batch, command.tokens);
+  bool measure(Program &program, BenchKernel &engine, int64_t context, int64_t batch) {
+    const auto made = requests(program, context, batch);
+    if (!got(made, diags))
+      return false;
     const BenchKernel::RunOptions how = options(context, batch);
     BenchPoint point;
     point.context = context;
@@ -165,7 +174,7 @@ private:
       const auto bandwidth = engine.bandwidth();
       if (!got(bandwidth, diags))
         return false;
-      auto outcome = engine.run(requests, how);
+      auto outcome = engine.run(*made, how);
       clearProgress();
       if (!got(outcome, diags))
         return false;
@@ -203,16 +212,18 @@ private:
   }
 
   /// Runs each combination once more in a kernel that takes the time of its phases.
-  bool takeStamps(const Program &program) {
+  bool takeStamps(Program &program) {
     auto engine = load(program, true);
     if (!engine)
       return false;
     for (size_t i = 0; i < points.size(); ++i) {
       const BenchPoint &point = points[i];
-      const auto requests = makeRequests(program, point.context, point.batch, command.tokens);
+      const auto made = requests(program, point.context, point.batch);
+      if (!got(made, diags))
+        return false;
       BenchKernel::RunOptions how = options(point.context, point.batch);
       how.stampTicks = stampTicks(command);
-      auto outcome = engine->run(requests, how);
+      auto outcome = engine->run(*made, how);
       if (!got(outcome, diags))
         return false;
       const TickRange ticks = command.prefill ? TickRange{0, firstTicks[i]} : TickRange{firstTicks[i], outcome->ticks};

@@ -23,6 +23,7 @@ public:
   int64_t ticksPerLaunch = 0;
   bool wholeKernel = false;
   bool phases = false, json = false;
+  std::string sampling; ///< of all requests; empty: none
   std::string timelineFile, csvFile, plotFile;
   /// Of live sessions.
   struct Live {

@@ -64,6 +64,11 @@ std::vector<const Operation *> keptFields(const Module &module);
 /// rows of models with other numbers of tokens, `other` becomes a reducer that says so.
 int64_t keptVocab(const Module &module, const Operation *&other);
 
+/// Why the pipeline has no settings of requests that change rows of logits (docs/language.md, "Settings that follow a
+/// row's own text"): all tokens that the first model gives have to be drawn under them. `byText`: of those that go by
+/// the text in front of a token, which has to be known. Empty: it has them.
+std::string whyNoEdits(const Module &module, bool byText);
+
 /// Tokens of the model that has most.
 int64_t mostVocab(const Module &module);
 

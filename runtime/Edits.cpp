@@ -1,0 +1,251 @@
+#include "runtime/Edits.h"
+#include <algorithm>
+#include <cstring>
+
+namespace megalith::runtime {
+
+namespace {
+
+/// An image: a struct, and what it names by bytes from its beginning.
+template <class Head> class Image {
+public:
+  Image() : bytes(sizeof(Head)) {}
+  /// Where the items begin.
+  template <class T> int add(const std::vector<T> &items) {
+    bytes.resize((bytes.size() + 15) / 16 * 16);
+    const auto at = static_cast<int>(bytes.size());
+    const auto *first = reinterpret_cast<const char *>(items.data());
+    bytes.insert(bytes.end(), first, first + items.size() * sizeof(T));
+    return at;
+  }
+  std::vector<char> with(const Head &head) {
+    bytes.resize((bytes.size() + 15) / 16 * 16);
+    std::memcpy(bytes.data(), &head, sizeof(head));
+    return std::move(bytes);
+  }
+
+private:
+  std::vector<char> bytes;
+};
+
+/// A set of tokens.
+class TokenSet {
+public:
+  explicit TokenSet(int64_t vocabulary) : words((vocabulary + 31) / 32) {}
+  void add(int32_t token) {
+    if (token >= 0 && static_cast<size_t>(token) / 32 < words.size())
+      words[token / 32] |= 1u << token % 32;
+  }
+  std::vector<uint32_t> words;
+};
+
+} // namespace
+
+bool editsByText(const Sampling &s) {
+  return s.repetitionPenalty != 1 || s.presencePenalty != 0 || s.frequencyPenalty != 0 || !s.format.empty();
+}
+
+uint16_t walkFormat(const Request &request, uint16_t state, const std::vector<int32_t> &tokens) {
+  for (const int32_t token : tokens)
+    if (!request.eos || std::find(request.eos->begin(), request.eos->end(), token) == request.eos->end())
+      state = request.format.tokens->step(state, token);
+  return state;
+}
+
+std::string formatOf(const Request &request, const std::vector<int32_t> &answer) {
+  const auto &format = request.format.tokens;
+  if (!format)
+    return "";
+  return format->isComplete(walkFormat(request, format->format.automaton.start, answer)) ? "complete" : "partial";
+}
+
+std::vector<char> imageOf(const automata::TokenBytes &tokens) {
+  Image<abi::TokenBytes> image;
+  std::vector<int> offsets(1, 0);
+  std::string bytes;
+  for (const std::string &token : tokens.tokens) {
+    bytes += token;
+    offsets.push_back(static_cast<int>(bytes.size()));
+  }
+  abi::TokenBytes head = {static_cast<int>(tokens.tokens.size()), 0, {}};
+  const int first = image.add(std::vector<char>(bytes.begin(), bytes.end()));
+  for (int &offset : offsets)
+    offset += first;
+  head.offsets = image.add(offsets);
+  return image.with(head);
+}
+
+std::vector<char> imageOf(const automata::TokenFormat &format, int tokens) {
+  const automata::Automaton &a = format.format.automaton;
+  static_assert(automata::Automaton::Dead == abi::kDeadState);
+  Image<abi::Format> image;
+  std::vector<uint8_t> accepts(a.states());
+  for (size_t i = 0; i < accepts.size(); ++i)
+    accepts[i] = static_cast<uint8_t>((a.accepting[i] ? abi::kAccepts : 0) | (a.final[i] ? abi::kEnds : 0));
+  abi::Format head = {};
+  head.states = static_cast<int>(a.states());
+  head.classes = static_cast<int>(a.classes);
+  head.start = a.start;
+  head.bits = static_cast<int>(format.masks.words);
+  head.classOf = image.add(std::vector<uint8_t>(a.classOf.begin(), a.classOf.end()));
+  head.next = image.add(a.next);
+  head.accepts = image.add(accepts);
+  head.maskOf = image.add(format.masks.maskOf);
+  head.masks = image.add(format.masks.bits);
+  head.tokens = tokens;
+  return image.with(head);
+}
+
+std::vector<char> editsOf(const Request &request, int format, int64_t vocabulary) {
+  const Sampling &s = request.sampling;
+  Image<abi::Edits> image;
+  abi::Edits head = {};
+  head.repetition = s.repetitionPenalty;
+  head.presence = s.presencePenalty;
+  head.frequency = s.frequencyPenalty;
+  TokenSet allowed(vocabulary), banned(vocabulary), biased(vocabulary);
+  head.bits = static_cast<int>(banned.words.size());
+  head.allowed = head.banned = head.biased = abi::kNone;
+  if (s.allowed) {
+    for (const int32_t token : *s.allowed)
+      allowed.add(token);
+    head.allowed = image.add(allowed.words);
+  }
+  if (!s.banned.empty()) {
+    for (const int32_t token : s.banned)
+      banned.add(token);
+    head.banned = image.add(banned.words);
+  }
+  if (!s.bias.empty()) {
+    std::vector<uint32_t> biases;
+    for (const auto &[token, number] : s.bias) {
+      biased.add(token);
+      biases.push_back(static_cast<uint32_t>(token));
+    }
+    for (const auto &[token, number] : s.bias) {
+      uint32_t bits;
+      std::memcpy(&bits, &number, sizeof(bits));
+      biases.push_back(bits);
+    }
+    head.biased = image.add(biased.words);
+    head.biases = image.add(biases);
+    head.biasCount = static_cast<int>(s.bias.size());
+  }
+  std::vector<int32_t> ends = request.eos.value_or(std::vector<int32_t>());
+  head.eosCount = static_cast<int>(ends.size());
+  for (const std::vector<int32_t> &stop : request.stop)
+    if (stop.size() == 1)
+      ends.push_back(stop[0]);
+  head.endCount = static_cast<int>(ends.size());
+  head.ends = image.add(ends);
+  head.format = format;
+  return image.with(head);
+}
+
+EditPlaces::EditPlaces(size_t bytes) {
+  if (const auto count = static_cast<int>(std::min<size_t>(bytes / 16, INT32_MAX)))
+    free[0] = count;
+}
+
+std::optional<int> EditPlaces::take(size_t bytes) {
+  const auto count = static_cast<int>((bytes + 15) / 16);
+  for (auto it = free.begin(); it != free.end(); ++it)
+    if (it->second >= count) {
+      const auto [place, room] = *it;
+      free.erase(it);
+      if (room > count)
+        free[place + count] = room - count;
+      return place;
+    }
+  return std::nullopt;
+}
+
+void EditPlaces::give(int place, size_t bytes) {
+  auto it = free.emplace(place, static_cast<int>((bytes + 15) / 16)).first;
+  if (const auto next = std::next(it); next != free.end() && it->first + it->second == next->first) {
+    it->second += next->second;
+    free.erase(next);
+  }
+  if (it != free.begin())
+    if (const auto before = std::prev(it); before->first + before->second == it->first) {
+      before->second += it->second;
+      free.erase(it);
+    }
+}
+
+size_t EditImages::bytesOf(const Request &request, int64_t vocabulary) {
+  size_t bytes = editsOf(request, abi::kNone, vocabulary).size();
+  if (const auto &format = request.format.tokens)
+    bytes += imageOf(*format, 0).size() + imageOf(*format->tokens).size();
+  return bytes;
+}
+
+std::optional<int> EditImages::put(const std::vector<char> &image, const Put &put) {
+  const std::optional<int> place = places.take(image.size());
+  if (place && !put(*place, image)) {
+    places.give(*place, image.size());
+    return std::nullopt;
+  }
+  return place;
+}
+
+void EditImages::release(const void *key) {
+  const auto it = shared.find(key);
+  if (it == shared.end() || --it->second.holders > 0)
+    return;
+  places.give(it->second.place, it->second.bytes);
+  const auto format = it->second.format;
+  shared.erase(it);
+  if (format)
+    release(format->tokens.get());
+}
+
+std::optional<int> EditImages::add(const Request &request, const Put &how) {
+  const std::shared_ptr<const automata::TokenFormat> &format = request.format.tokens;
+  /// Place of what others may have, too. It has a holder more then.
+  const auto share = [&](const void *key, const auto &make,
+                         const std::shared_ptr<const automata::TokenFormat> &of) -> std::optional<int> {
+    auto it = shared.find(key);
+    if (it == shared.end()) {
+      const std::vector<char> image = make();
+      const std::optional<int> place = put(image, how);
+      if (!place)
+        return std::nullopt;
+      it = shared.emplace(key, Shared{*place, image.size(), 0, of}).first;
+    }
+    ++it->second.holders;
+    return it->second.place;
+  };
+  int formatPlace = abi::kNone;
+  if (format) {
+    const auto tokens = share(format->tokens.get(), [&] { return imageOf(*format->tokens); }, nullptr);
+    if (!tokens)
+      return std::nullopt;
+    const bool known = shared.count(format.get());
+    const auto place = share(format.get(), [&] { return imageOf(*format, *tokens); }, format);
+    if (!place || known) // a format holds its tokens once
+      release(format->tokens.get());
+    if (!place)
+      return std::nullopt;
+    formatPlace = *place;
+  }
+  const std::vector<char> image = editsOf(request, formatPlace, vocabulary);
+  const std::optional<int> place = put(image, how);
+  if (place)
+    held[*place] = {image.size(), format.get()};
+  else if (format)
+    release(format.get());
+  return place;
+}
+
+void EditImages::drop(int place) {
+  const auto it = held.find(place);
+  if (it == held.end())
+    return;
+  places.give(place, it->second.bytes);
+  if (it->second.format)
+    release(it->second.format);
+  held.erase(it);
+}
+
+} // namespace megalith::runtime
