@@ -164,9 +164,13 @@ struct alignas(16) Settings {
   int topK;
   unsigned key[2]; ///< of its random words (Sampling.h)
   int edits;       ///< what changes its rows of logits: place of an Edits; kNone: nothing does
-  int byText;      ///< 1: some of it goes by the row's text
+  int byText;      ///< kByText, kHasFormat
   int minNewTokens;
   int unused[3];
+};
+enum ByText : int {
+  kByText = 1,   ///< some of it goes by the row's text
+  kHasFormat = 2 ///< a format among it
 };
 
 // What changes rows of logits (docs/language.md, "Settings that follow a row's own text"). The host makes it before the
@@ -188,39 +192,44 @@ struct alignas(16) Edits {
   int format;      ///< place of a Format; kNone
   int unused[3];
 };
-/// An automaton over bytes (megalith/Automata/Automaton.h), and which tokens its states allow.
+/// An automaton over bytes (megalith/Automata/Automaton.h), and which tokens its states allow. States are numbered anew:
+/// those in which a text is complete come behind the others, and of these last those behind which nothing can follow.
 struct alignas(16) Format {
-  int states, classes, start;
-  int bits;     ///< words of a mask
-  int classOf;  ///< [256] bytes
-  int next;     ///< [states][classes] u16: a state, or kDeadState
-  int accepts;  ///< [states] bytes: kAccepts, kEnds
-  int maskOf;   ///< [states] ints: the number of a mask
-  int masks;    ///< [masks][bits]
-  int tokens;   ///< place of a TokenBytes
-  int unused[2];
+  int start, complete, final; ///< the start; the first state of each kind
+  int bits;                   ///< words of a mask
+  int next;                   ///< [states][256] u16: a state, or kDeadState
+  int maskOf;                 ///< [states] ints: the number of a mask
+  int masks;                  ///< [masks][bits]
+  int tokens;                 ///< place of a TokenBytes
 };
 constexpr int kDeadState = 0xffff;
-enum FormatState : int {
-  kAccepts = 1, ///< the text is complete
-  kEnds = 2     ///< and nothing can follow
-};
-/// What tokens spell in the middle of a text: token t the bytes from offsets[t] to offsets[t + 1]. A token of none is
-/// part of no text.
+/// What tokens spell in the middle of a text. TokenSpelling of each token of the vocabulary follow.
 struct alignas(16) TokenBytes {
   int vocabulary;
-  int offsets; ///< [vocabulary + 1] ints: bytes from the beginning of the struct
-  int unused[2];
+  int unused[3];
+};
+struct alignas(16) TokenSpelling {
+  int length;        ///< bytes; 0: the token is part of no text
+  unsigned words[3]; ///< these; of more than twelve the first word says where they stand: bytes from the TokenBytes, a
+                     ///< multiple of 4
 };
 
 /// What control knows of the text of the request in a slot, in LaunchParams::texts: how many of its tokens the set of
-/// `seen` ones and the numbers of those in the answer have, and in which state of its format they leave it. The set
-/// follows, then the numbers.
+/// `seen` ones and the numbers of those in the answer have, and in which state of its format they leave it. Then what it
+/// takes to go on, so that one load brings it. The set follows, then the numbers.
 struct alignas(16) SlotText {
   int counted; ///< -1: nothing is there yet
   int state;
+  int penalties; ///< 1: tokens are counted
+  int eosCount;
+  long long ends;             ///< tokens of `eos`; offsets are bytes from LaunchParams::edits
+  long long format;           ///< a Format; kNoFormat
+  long long spellings;        ///< of its tokens
+  int vocabulary;             ///< tokens that have some
+  int complete, final, next;  ///< as Format has them
   int unused[2];
 };
+constexpr long long kNoFormat = -1;
 /// The text in front of the token that a row gives, of a pass, or one that a request keeps. At the beginning of LaunchParams::texts, where other
 /// offsets of bytes count from.
 struct alignas(16) RowText {
@@ -263,7 +272,15 @@ struct alignas(16) RowDraw {
   unsigned purpose;
   int kept;    ///< 0, or queries read the row's logits, or a field keeps them: 2 n + 1, where they stand in line n of
                ///< LaunchParams::selection. Lines below 0 are those that requests keep
-  int guesses; ///< 1: it is drawn for a query of the row. It is what the query wants if it belongs to the query's S
+  int guesses; ///< 1: it is drawn for a query of the row. It is what the query wants if it belongs to the query's S.
+               ///< 2: it is drawn from the row as its RowEdit changes it, beyond all queries
+};
+/// Of such a draw.
+struct alignas(16) RowEdit {
+  int edits; ///< place of an Edits
+  int text;  ///< the RowText of these; kNone: the text is not known
+  int early; ///< 1: tokens that end an answer may not come
+  int unused;
 };
 
 /// A logits query: what is read of the logits of a row beyond that.
@@ -292,7 +309,7 @@ struct alignas(16) RowQuery {
 constexpr unsigned kNanOfEdited = ~1u;
 
 /// At the beginning of LaunchParams::queries. The RowDraws of all rows of a pass follow, for each result of a model
-/// that calls ask for, then the RowQueries.
+/// that calls ask for, then their RowEdits, then the RowQueries.
 struct alignas(16) QueryHeader {
   int count; ///< queries of this pass
   int unused[3];
@@ -301,7 +318,8 @@ struct alignas(16) QueryHeader {
 /// tokens whose probability they ask for. `results`: of a model, that calls may ask for.
 constexpr int kCallQueryBytes = 64;
 constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results) {
-  return sizeof(QueryHeader) + rows * results * sizeof(RowDraw) + rows * queries * sizeof(RowQuery) +
+  return sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
+         rows * queries * sizeof(RowQuery) +
          slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
 }
 

@@ -124,8 +124,7 @@ template <class ControlType> struct ActivationOf : Binders {
   /// What changes its rows of logits: place of an abi::Edits; kNone: nothing does.
   __device__ __forceinline__ int edits() const { return hasEdits<Config>() ? p.settings[number].edits : abi::kNone; }
   __device__ __forceinline__ bool hasFormat() const {
-    const int of = edits();
-    return of != abi::kNone && p.settings[number].byText && EditsOfRequest(p, of).format;
+    return hasEdits<Config>() && p.settings[number].byText & abi::kHasFormat;
   }
   /// A random number from 0 to 1, which is neither.
   __device__ float uniform(int position, int lane, int noise) const {
@@ -362,7 +361,7 @@ template <class ControlType> struct ActivationOf : Binders {
       r.generated += count;
       if constexpr (hasEdits<Config>())
         if (cut.isAll && atCut && slot >= 0) // control need not walk it again
-          *reinterpret_cast<Words4 *>(&TextMemory<Config>::slot(p, slot)) = {u32(r.numTokens), u32(cut.state), 0, 0};
+          keepText(TextMemory<Config>::slot(p, slot), r.numTokens, cut.state);
       if (stopped)
         r.eosSeen = 1;
     }
@@ -519,18 +518,13 @@ template <class ControlType> struct ActivationOf : Binders {
 private:
   /// Of `most` tokens that may be appended. The request has a format.
   template <class View> __device__ __noinline__ FormatCut cutByFormat(const View &view, int most) const {
-    const EditsOfRequest of(p, edits());
-    int state;
-    if (slot >= 0) {
-      state = countText(c, r, slot, of);
-    } else {
-      const FormatWalk walk(p, of.format);
-      state = walk.start;
+    if (slot >= 0)
+      return megalith::device::cutByFormat(countText(c, r, slot), view, most, Config::requestVocab);
+    KnownText known = beginText(p, edits(), nullptr);
 #pragma unroll 1
-      for (int i = r.promptLen; i < r.numTokens; ++i)
-        state = walk.step(state, (int)loadWord(p.tokens + r.tokenBegin + i));
-    }
-    return megalith::device::cutByFormat(of, state, view, most, Config::requestVocab);
+    for (int i = r.promptLen; i < r.numTokens; ++i)
+      known.state = known.step(known.state, (int)loadWord(p.tokens + r.tokenBegin + i));
+    return megalith::device::cutByFormat(known, view, most, Config::requestVocab);
   }
 
   /// Of a live session, when `count` tokens are appended: those that no row predicted, because tokens before them were

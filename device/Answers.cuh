@@ -237,23 +237,27 @@ template <class Kept> struct Answers : Selection<Kept> {
     return any;
   }
 
-  /// All CTAs. Returns the number of the round that found the sums; negative when the kernel stops.
-  __device__ int settle(const abi::RowQuery *from, const Words4 *bests, const Words4 *drawn) const {
+  /// All CTAs. Returns the number of the round that found the sums; negative when the kernel stops. `columns`: that
+  /// this CTA edits.
+  template <class Columns>
+  __device__ int settle(const abi::RowQuery *from, const Words4 *bests, const Words4 *drawn,
+                        const Columns &columns) const {
     clearTable(0);
 #pragma unroll 1
     for (int i = warpId(); i < count; i += kConsumerWarps)
       load(i, from + i);
+    consumerSync();
+    if (anyEdited()) {
+      if (!columns.own && !gridEdge(grid, edge)) // other CTAs made the row
+        return -1;
+      edit(columns);
+    }
     int round = 0;
 #pragma unroll 1
     for (;; ++round) {
       // At first all logits are there, and the CTAs' best ones.
       if (!gridEdge(grid, edge))
         return -1;
-      if (round == 0 && anyEdited()) {
-        edit();
-        if (!gridEdge(grid, edge))
-          return -1;
-      }
 #pragma unroll 1
       for (int i = warpId(); i < count; i += kConsumerWarps)
         if (round == 0)
@@ -296,9 +300,10 @@ template <class Kept> struct Answers : Selection<Kept> {
   }
 };
 
-/// `Lines`: rows of a pass, of all results.
+/// `Lines`: rows of a pass, of all results; `readRows` of one.
 template <int Lines, class Kept>
-__device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
+__device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count,
+                                                   int readRows) {
   static_assert(kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins + 8 * kConsumerWarps <=
                 kSelectionScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
@@ -313,6 +318,7 @@ __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Ke
           tables,
           tables + selectionTableBytes() / 8,
           {reinterpret_cast<float *>(tables + (selectionTableBytes() + shape::selectionListBytes(ctas)) / 8)},
+          readRows,
           edge,
           count};
 }
@@ -330,9 +336,10 @@ __device__ __forceinline__ int queriesAtOnce(const abi::RowQuery *queries, int l
 
 /// Settles the queries of the pass. All consumers of all CTAs. What the last round found is left to finishQueries: the
 /// end of the pass stands between. False when the kernel stops.
-template <int Rows, int Results, class Kept>
+template <int Rows, int Results, class Kept, class Columns>
 __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<Rows, Results> &draws, Kept kept,
-                                           const Words4 *bests, const Words4 *drawn, float *scratch) {
+                                           const Words4 *bests, const Words4 *drawn, float *scratch,
+                                           Columns columns) {
   assumeShared(&grid);
   assumeShared(&draws);
   assumeShared(scratch);
@@ -340,8 +347,8 @@ __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<
   consumerSync(); // scratch may still be read
   for (int first = 0, count;; first += count) {
     count = queriesAtOnce(rowQueriesOf<Rows * Results>(*grid.params) + first, queries - first);
-    const auto answers = answersAt<Rows * Results>(grid, edge, kept, scratch, count);
-    const int round = answers.settle(rowQueriesOf<Rows * Results>(*grid.params) + first, bests, drawn);
+    const auto answers = answersAt<Rows * Results>(grid, edge, kept, scratch, count, Rows);
+    const int round = answers.settle(rowQueriesOf<Rows * Results>(*grid.params) + first, bests, drawn, columns);
     if (round < 0)
       return false;
     if (first + count >= queries) {
@@ -360,6 +367,21 @@ __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<
   }
 }
 
+/// What is to do behind the head of a pass: draws from edited rows, then queries. `heads`: rows of those that the CTA
+/// edits are those of matrices. All consumers of all CTAs. False when the kernel stops.
+template <class... Heads, int Rows, int Results, class Kept>
+__device__ __forceinline__ bool settlePass(GridEdges &grid, int edge, const PassShared &pass,
+                                           PassDraws<Rows, Results> &draws, Kept kept, const Words4 *bests,
+                                           Words4 *drawn, float *scratch) {
+  const EditedColumns<Heads...> columns = {pass.numRows <= kTileRows, sliceColumns<Kept>()};
+  if (draws.edited) {
+    if (!columns.own && !gridEdge(grid, edge)) // other CTAs made the rows
+      return false;
+    editDraws(grid, pass, draws, kept, columns, drawn, scratch);
+  }
+  return draws.queries == 0 || settleQueries(grid, edge, draws, kept, bests, drawn, scratch, columns);
+}
+
 /// CTA 0, all consumers, after the end of the pass: the last queries' answers. A barrier of the CTA follows.
 template <int Rows, int Results, class Kept>
 __device__ __noinline__ void finishQueries(GridEdges &grid, int edge, const PassDraws<Rows, Results> &draws, Kept kept,
@@ -367,7 +389,7 @@ __device__ __noinline__ void finishQueries(GridEdges &grid, int edge, const Pass
   assumeShared(&grid);
   assumeShared(&draws);
   assumeShared(scratch);
-  answersAt<Rows * Results>(grid, edge, kept, scratch, draws.queries - draws.left).finishAll(draws.round);
+  answersAt<Rows * Results>(grid, edge, kept, scratch, draws.queries - draws.left, Rows).finishAll(draws.round);
 }
 
 } // namespace megalith::device

@@ -88,8 +88,9 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       const float temperature = sampling::isGreedy(query.settings) ? 0.0f : query.settings.temperature;
       const u32 purpose = sampling::purposeOfDraw(query.noise);
       const int token = query.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
-      const bool edited = query.isEdited();
-      const int answered = drawn - promptLen;
+      const bool edited = query.isEdited(), byText = edited && of.byText && query.ahead == 0;
+      const int answered = drawn - promptLen, early = edited && answered >= 0 && answered < of.minNewTokens,
+                text = byText ? number : abi::kNone;
       const auto store = [&](abi::RowQuery &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
                              int guessed, int kept) {
         to = {entryOfRow,
@@ -108,8 +109,8 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
               guessed,
               lineOfRow,
               edited ? of.edits : abi::kNone,
-              edited && of.byText && query.ahead == 0 ? textOfRow<Config>(number, kept) : abi::kNone,
-              edited && answered >= 0 && answered < of.minNewTokens};
+              byText ? textOfRow<Config>(number, kept) : abi::kNone,
+              early};
       };
       const KeptRow read = keptRow(c, slot, query.keptBy(CallQuery::Reads), row);
       KeptRow taken = {};
@@ -122,6 +123,11 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       }
       if (ofPass && draw.kept == 0)
         draw.kept = 2 * line + 1;
+      if (ofPass && whole && edited && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
+        draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 2};
+        Memory::edits(p)[entry] = {of.edits, text, early, 0};
+        continue;
+      }
       const bool one = whole && query.reducer == ReducerKind::Sample && query.count == 1,
                  guessed = one && (edited || (ofPass && draw.at < 0 && !draw.guesses));
       if (guessed && !edited) // else the edited row's draw comes with it
@@ -316,8 +322,8 @@ template <class Control, class Pool> __device__ void tellTexts(Control &c, Pool 
         continue;
       const auto &r = c.seated(s);
       const auto &call = QueryMemory<Config>::ofSlot(p, s);
-      const EditsOfRequest edits(p, of.edits);
-      const int state = countText(c, r, s, edits), firstPlace = c.firstPlace(pool, s);
+      const KnownText known = countText(c, r, s);
+      const int firstPlace = c.firstPlace(pool, s);
       const auto [from, to, begin] = rowsOfPiece(c, s);
 #pragma unroll 1
       for (int i = from + laneId(); i < to; i += 32) {
@@ -340,9 +346,9 @@ template <class Control, class Pool> __device__ void tellTexts(Control &c, Pool 
                 text.prefix = text.numTokens;
         }
         if (reads)
-          tellText(c, pool, r, s, firstPlace + i, begin + i, edits, state);
+          tellText(c, pool, r, s, firstPlace + i, begin + i, known);
         if (const int line = lineOfKept(c, call, s, i, count, 0); line < 0)
-          tellText(c, pool, r, s, firstPlace + i, TextMemory<Config>::ofKept(line), edits, state);
+          tellText(c, pool, r, s, firstPlace + i, TextMemory<Config>::ofKept(line), known);
       }
       __syncwarp();
     }

@@ -1,8 +1,9 @@
 //===- EditedRows.cuh - rows of logits that settings of requests change ---===//
 //
-// A query of a row that a request's settings change (abi::Edits) does not read the row as the head kept it. When all of
-// it is there, each CTA makes its slice of the edited row: numbers of f32, and kRefused where a token may not come. The
-// rounds of selection read that. The best token and the drawn one come with it.
+// A draw or a query of a row that a request's settings change (abi::Edits) does not read the row as the head kept it:
+// each CTA edits some columns of it. In a pass of few rows these are the ones that it made itself, so it waits for no
+// other CTA. What comes of it is the best token of those that may come, or the drawn one; for queries, also the edited
+// row: numbers of f32, and kRefused where a token may not come.
 //
 // The order of the steps is that of docs/language.md; the reference executor has the same in Reduce.cpp.
 //===----------------------------------------------------------------------===//
@@ -16,33 +17,80 @@ namespace megalith::device {
 constexpr u32 kRefused = ~0u;
 __device__ __forceinline__ bool isRefused(float logit) { return __float_as_uint(logit) == kRefused; }
 
-/// What changes a row. All lanes of a warp have the same, but for `token`.
+/// Which columns of a row a CTA edits, in units of 32, a lane has one of each. `Heads`: the matrices of the model's
+/// results. In a pass of few rows a CTA has those that it makes of a row of the pass; else, and of a row that was kept
+/// before, a slice.
+template <class... Heads> struct EditedColumns {
+  bool own;             ///< of rows of the pass
+  int slice;            ///< columns of one, a multiple of 32
+  static constexpr int width[] = {Heads::group * shape::kTileColumns...};
+
+  template <class M> __device__ __forceinline__ static int unitsOf() {
+    const CtaGroups<M> groups;
+    return groups.some() ? (groups.count * M::group * shape::kTileColumns + 31) / 32 : 0;
+  }
+  template <class M> __device__ __forceinline__ static int columnOf(int unit) {
+    constexpr int each = M::group * shape::kTileColumns;
+    const CtaGroups<M> groups;
+    const int i = unit * (32 / each) + laneId() / each;
+    return groups.has(i) ? groups.at(i) * each + laneId() % each : -1;
+  }
+  /// `result` of the model; -1: of a row that was kept before.
+  __device__ __forceinline__ int units(int result) const {
+    int count = slice / 32, i = 0;
+    if (own)
+      ((count = i++ == result ? unitsOf<Heads>() : count), ...);
+    return count;
+  }
+  /// The lane's column in a unit; -1: it has none.
+  __device__ __forceinline__ int column(int result, int unit, int vocab) const {
+    int at = (int)blockIdx.x * slice + 32 * unit + laneId(), i = 0;
+    if (own)
+      ((at = i++ == result ? columnOf<Heads>(unit) : at), ...);
+    return at < vocab ? at : -1;
+  }
+};
+
+/// A row to edit, and its draw.
+struct RowToEdit {
+  int line, result; ///< of LaunchParams::selection; of EditedColumns
+  int edits, text;
+  bool early, draws; ///< else the best token is wanted
+  float temperature;
+  u32 key[2];
+  int position;
+  u32 purpose;
+};
+
+/// What changes a row. All lanes of a warp have the same, but for `end` and `onPath`.
 struct RowEdits {
   const char *edits; ///< abi::Edits
-  const abi::LaunchParams *params;
   float repetition, presence, frequency;
   int bits, allowed, banned, biased, biases, biasCount, ends, endCount, eosCount;
   bool early, penalties, masked;
   // of the text, where it is known
-  const char *seen, *counts;
+  const char *counts;
+  const u32 *seen, *mask; ///< `mask` null: no token may come but those of `eos`, if they may
   const int *path, *tokens;
-  const u32 *mask; ///< null: none may come
   int pathTokens, prefix, promptLen, seenWords;
   bool mayEnd;
+  int end, onPath; ///< the lane's of the first 32 of each list
 
   __device__ __forceinline__ static long long longOf(u32 low, u32 high) { return (long long)((u64)high << 32 | low); }
+  __device__ __forceinline__ static int itemOf(const void *list, int i, int count) {
+    return i < count ? (int)loadWord(static_cast<const int *>(list) + i) : -1;
+  }
 
-  __device__ __forceinline__ void load(const abi::LaunchParams &p, const abi::RowQuery &query) {
-    params = &p;
-    edits = p.edits + 16ll * query.edits;
-    const char *const row = p.texts + (long long)query.text * (int)sizeof(abi::RowText);
-    const bool known = query.text != abi::kNone;
+  __device__ __forceinline__ RowEdits(const abi::LaunchParams &p, const RowToEdit &of) {
+    edits = p.edits + 16ll * of.edits;
+    const char *const row = p.texts + (long long)of.text * (int)sizeof(abi::RowText);
+    const bool known = of.text != abi::kNone;
     const Words4 a = loadWords(edits), b = loadWords(edits + 16), c = loadWords(edits + 32);
-    Words4 of[4] = {};
+    Words4 text[4] = {};
     if (known)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        of[i] = loadWords(row + 16 * i);
+        text[i] = loadWords(row + 16 * i);
     repetition = __uint_as_float(a.x);
     presence = __uint_as_float(a.y);
     frequency = __uint_as_float(a.z);
@@ -55,62 +103,42 @@ struct RowEdits {
     ends = (int)c.y;
     endCount = (int)c.z;
     eosCount = (int)c.w;
-    early = query.early;
+    early = of.early;
     penalties = known && (repetition != 1.0f || presence != 0.0f || frequency != 0.0f);
-    seen = p.texts + longOf(of[0].x, of[0].y);
-    counts = p.texts + longOf(of[0].z, of[0].w);
-    tokens = p.tokens + longOf(of[1].z, of[1].w);
-    const long long maskAt = longOf(of[2].x, of[2].y);
+    seen = reinterpret_cast<const u32 *>(p.texts + longOf(text[0].x, text[0].y));
+    counts = p.texts + longOf(text[0].z, text[0].w);
+    tokens = p.tokens + longOf(text[1].z, text[1].w);
+    const long long maskAt = longOf(text[2].x, text[2].y);
     masked = known && maskAt != abi::kNoMask;
     mask = masked && maskAt != abi::kNoTokens ? reinterpret_cast<const u32 *>(p.edits + maskAt) : nullptr;
-    pathTokens = (int)of[2].z;
+    pathTokens = penalties ? (int)text[2].z : 0;
     path = reinterpret_cast<const int *>(
-        (of[2].w & abi::kGathered ? p.texts : reinterpret_cast<const char *>(p.callTokens)) + longOf(of[1].x, of[1].y));
-    prefix = (int)of[3].x;
-    promptLen = (int)of[3].y;
-    mayEnd = of[2].w & abi::kMayEnd;
-    seenWords = (int)of[3].w;
+        (text[2].w & abi::kGathered ? p.texts : reinterpret_cast<const char *>(p.callTokens)) +
+        longOf(text[1].x, text[1].y));
+    mayEnd = text[2].w & abi::kMayEnd;
+    prefix = (int)text[3].x;
+    promptLen = (int)text[3].y;
+    seenWords = (int)text[3].w;
+    end = itemOf(edits + ends, laneId(), endCount);
+    onPath = itemOf(path, laneId(), pathTokens);
   }
 
-  /// Word `word` of one of its sets.
-  __device__ __forceinline__ u32 setWord(int set, int word) const {
-    return set != abi::kNone && word < bits ? loadWord(edits + set + 4 * word) : 0;
+  /// Word `word` of one of its sets; `otherwise` where it has none.
+  __device__ __forceinline__ u32 setWord(int set, int word, u32 otherwise) const {
+    return set == abi::kNone ? otherwise : word < bits ? loadWord(edits + set + 4 * word) : 0;
   }
-  /// Of the tokens of a word those that end an answer: the first `count` of the list. The warp.
-  __device__ __forceinline__ u32 endsAt(int word, int count) const {
-    u32 found = 0;
+  /// How often a token stands in a list, of which `first` has the lane's of the first 32. The warp.
+  __device__ __forceinline__ static int timesIn(const void *list, int first, int count, int token) {
+    int times = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
-      const int i = base + laneId(), token = i < count ? (int)loadWord(edits + ends + 4 * i) : -1;
-      found |= __reduce_or_sync(~0u, token >> 5 == word ? 1u << (token & 31) : 0u);
-    }
-    return found;
-  }
-  /// Which tokens of a word may not come. The warp.
-  __device__ __forceinline__ u32 refusedAt(int word) const {
-    u32 refused = setWord(banned, word);
-    if (allowed != abi::kNone)
-      refused |= ~setWord(allowed, word);
-    if (masked) {
-      const u32 ofEos = endsAt(word, eosCount), may = mask && word < bits ? loadWord(mask + word) : 0;
-      refused |= ~((may & ~ofEos) | (mayEnd ? ofEos : 0));
-    }
-    if (early)
-      refused |= endsAt(word, endCount);
-    return refused;
-  }
-  /// How often a token stands on the path. The warp.
-  __device__ __forceinline__ int onPath(int token) const {
-    int count = 0;
+      if (base > 0)
+        first = itemOf(list, base + laneId(), count);
 #pragma unroll 1
-    for (int base = 0; base < pathTokens; base += 32) {
-      const int mine = base + laneId() < pathTokens ? (int)loadWord(path + base + laneId()) : -1;
-      const int last = min(32, pathTokens - base);
-#pragma unroll 1
-      for (int i = 0; i < last; ++i)
-        count += __shfl_sync(~0u, mine, i) == token;
+      for (int i = 0; i < min(32, count - base); ++i)
+        times += __shfl_sync(~0u, first, i) == token;
     }
-    return count;
+    return times;
   }
   /// The number that is added to the token. It has one.
   __device__ float biasOf(int token) const {
@@ -125,7 +153,7 @@ struct RowEdits {
     return __uint_as_float(loadWord(edits + biases + 4 * (biasCount + low)));
   }
   /// How often a token stands in the text, and in its answer; of the first number only whether it is 0 counts. `known`:
-  /// of the request's tokens it is one; `more`: so often it stands on the path.
+  /// it is one of the request's tokens; `more`: so often it stands on the path.
   struct Times {
     int inText, inAnswer;
   };
@@ -142,13 +170,12 @@ struct RowEdits {
         }
     return times;
   }
-  /// A logit, but for whether its token may come. `seenWord`: of the request's tokens.
-  __device__ __forceinline__ float edited(float z, int token, u32 biasedWord, u32 seenWord, int more) const {
-    const u32 bit = 1u << (token & 31);
-    if (biasedWord & bit)
+  /// A logit, but for whether its token may come. `known`, `more`: as of timesOf.
+  __device__ __forceinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
+    if (hasBias)
       z = __fadd_rn(z, biasOf(token));
-    if (penalties && ((seenWord & bit) || more)) {
-      const Times times = timesOf(token, seenWord & bit, more);
+    if (known || more) {
+      const Times times = timesOf(token, known, more);
       if (times.inText && repetition != 1.0f)
         z = z > 0.0f ? __fdiv_rn(z, repetition) : __fmul_rn(z, repetition);
       if (times.inAnswer && frequency != 0.0f)
@@ -160,8 +187,88 @@ struct RowEdits {
   }
 };
 
-/// Where edited rows stand: [kQueriesAtOnce][roundUp(vocab, 8)] numbers, then of each query and CTA the keys of the
-/// best token and of the drawn one.
+/// Edits every `parts`th unit of a row from `part` on. Their best token, and the drawn one if there is a draw. `keep`:
+/// keep(column, number) takes the edited row. The warp.
+template <class Kept, class Columns, class Keep>
+__device__ __forceinline__ void editRow(const abi::LaunchParams &p, const Kept &kept, const Columns &columns,
+                                        const RowToEdit &row, int part, int parts, Best &best, Best &drawn, Keep keep) {
+  constexpr int together = 4; // units whose loads are on their way side by side
+  const RowEdits edits(p, row);
+  const int units = columns.units(row.result), vocab = Kept::vocabOf(row.line);
+  bool nan = false;
+#pragma unroll 1
+  for (int first = part; first < units; first += parts * together) {
+    int column[together];
+    float z[together];
+    u32 banned[together], allowed[together], mask[together], biased[together], seen[together];
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      const int unit = first + k * parts;
+      column[k] = unit < units ? columns.column(row.result, unit, vocab) : -1;
+      const int at = max(column[k], 0), word = at / 32;
+      z[k] = kept.load(row.line, at);
+      banned[k] = edits.setWord(edits.banned, word, 0);
+      allowed[k] = edits.setWord(edits.allowed, word, ~0u);
+      biased[k] = edits.setWord(edits.biased, word, 0);
+      mask[k] = edits.mask && word < edits.bits ? loadWord(edits.mask + word) : 0;
+      seen[k] = edits.penalties && word < edits.seenWords ? loadWord(edits.seen + word) : 0;
+    }
+    u32 left = 0; // bit k: of unit k the lane's token may come
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      const int token = column[k];
+      const u32 bit = 1u << (token & 31);
+      nan = nan || (token >= 0 && z[k] != z[k]);
+      bool out = token < 0 || (banned[k] & bit) || !(allowed[k] & bit);
+      if (edits.masked) {
+        const bool isEos = edits.timesIn(edits.edits + edits.ends, edits.end, edits.eosCount, token);
+        out = out || (isEos ? !edits.mayEnd : !(mask[k] & bit));
+      }
+      if (edits.early)
+        out = edits.timesIn(edits.edits + edits.ends, edits.end, edits.endCount, token) || out;
+      const int more = edits.pathTokens ? edits.timesIn(edits.path, edits.onPath, edits.pathTokens, token) : 0;
+      if (!out) {
+        z[k] = edits.edited(z[k], token, biased[k] & bit, seen[k] & bit, more);
+        best.take(z[k], token);
+        left |= 1u << k;
+      }
+      if (token >= 0)
+        keep(token, out ? __uint_as_float(kRefused) : z[k]);
+    }
+    if (!row.draws || !__any_sync(~0u, left != 0))
+      continue;
+    // Four lanes have four tokens that share words: each makes those of one unit.
+    const int mine = laneId() & 3, four = laneId() & ~3;
+    static_assert(together == 4);
+    const int own = mine < 2 ? (mine == 0 ? column[0] : column[1]) : (mine == 2 ? column[2] : column[3]);
+    const sampling::Words words =
+        sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      u32 word = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const u32 other = __shfl_sync(~0u, words.w[i], four + k);
+        word = mine == i ? other : word;
+      }
+      if (left >> k & 1)
+        drawn.take(sampling::score(sampling::scaled(z[k], row.temperature), word), column[k]);
+    }
+  }
+  if (nan)
+    best.key = drawn.key = Best::kNan;
+  best.takeLanes();
+  drawn.takeLanes();
+}
+
+/// How many warps edit a row together, where `count` rows are to be edited: as many as there are for each.
+__device__ __forceinline__ int warpsOfEdited(int count) {
+  static_assert(kConsumerWarps == 8);
+  return count <= 1 ? 8 : count == 2 ? 4 : count <= 4 ? 2 : 1;
+}
+
+/// Where edited rows of queries stand: [kQueriesAtOnce][roundUp(vocab, 8)] numbers, then of each query and CTA the keys
+/// of the best token and of the drawn one.
 template <class Kept> struct EditedRows {
   float *rows;
   static constexpr int stride = (Kept::mostVocab + 7) / 8 * 8;
@@ -174,41 +281,65 @@ template <class Kept> struct EditedRows {
     const float *const at = row(i) + column;
     return {{__uint_as_float(loadWord(at)), __uint_as_float(loadWord(at + 1))}};
   }
+};
 
-  /// Makes the columns from `begin` to `end`, which are multiples of 32 but for the vocabulary's end, every `parts`th 32
-  /// of them. Their best token and the drawn one. The warp.
-  __device__ __forceinline__ void make(const abi::LaunchParams &p, const Kept &kept, const abi::RowQuery &query, int i,
-                                       int begin, int end, int part, int parts, Best &best, Best &drawn) const {
-    RowEdits edits;
-    edits.load(p, query);
-    const bool draws = query.guessed && query.temperature > 0.0f;
-    float *const to = row(i);
-#pragma unroll 2
-    for (int first = begin + 32 * part; first < end; first += 32 * parts) {
-      const int word = first / 32, token = first + laneId();
-      const bool mine = token < end;
-      const float raw = mine ? kept.load(query.line, token) : 0.0f;
-      const u32 biased = edits.setWord(edits.biased, word),
-                seen = edits.penalties && word < edits.seenWords ? loadWord(edits.seen + 4 * word) : 0,
-                refused = edits.refusedAt(word);
-      const int more = edits.penalties ? edits.onPath(token) : 0;
-      const float z = edits.edited(raw, token, biased, seen, more);
-      const bool out = refused >> laneId() & 1;
-      if (mine)
-        to[token] = out ? __uint_as_float(kRefused) : z;
-      if (mine && raw != raw)
-        best.key = Best::kNan;
-      else if (mine && !out) {
-        best.take(z, token);
-        if (draws) {
-          const sampling::Words words =
-              sampling::words({query.key[0], query.key[1]}, query.position, (u32)token / 4, query.purpose);
-          const u32 low = token & 1 ? words.w[1] : words.w[0], high = token & 1 ? words.w[3] : words.w[2];
-          drawn.take(sampling::score(sampling::scaled(z, query.temperature), token & 2 ? high : low), token);
-        }
-      }
+/// Columns of a slice: a word of a set of tokens is of one.
+template <class Kept> __device__ __forceinline__ int sliceColumns() {
+  return (Kept::mostVocab + 32 * (int)gridDim.x - 1) / (32 * (int)gridDim.x) * 32;
+}
+
+/// The draws of rows that settings of requests change, which ask for nothing else. All consumers; CTA 0 takes the best
+/// of all (reduceDraws).
+template <int Rows, int Results, class Kept, class Columns>
+__device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &pass,
+                                       const PassDraws<Rows, Results> &draws, Kept kept, Columns columns,
+                                       Words4 *drawn, float *scratch) {
+  assumeShared(&grid);
+  assumeShared(&pass);
+  assumeShared(&draws);
+  assumeShared(scratch);
+  const abi::LaunchParams &p = *grid.params;
+  u64 *const ofWarps = reinterpret_cast<u64 *>(scratch);
+  int *const lines = reinterpret_cast<int *>(ofWarps + kConsumerWarps); // [1 + rows at once]
+  constexpr int atOnce = kConsumerWarps;
+#pragma unroll 1
+  for (int from = 0, count = 0; from < Results * Rows;) {
+    // The next lines with edits.
+    consumerSync();
+    if (threadIdx.x == 0) {
+      count = 0;
+      int line = from;
+      for (; line < Results * Rows && count < atOnce; ++line)
+        if (line % Rows < pass.numRows && isEditedDraw(draws.rows[line]))
+          lines[1 + count++] = line;
+      lines[0] = count | line << 8;
+    }
+    consumerSync();
+    count = lines[0] & 255;
+    from = lines[0] >> 8;
+    const int parts = warpsOfEdited(count), i = warpId() / parts;
+    Best best, token;
+    if (i < count) {
+      const int line = lines[1 + i];
+      const abi::RowDraw &draw = draws.rows[line];
+      const Words4 edit = loadWords(rowEditsOf<Results * Rows>(p) + line);
+      const RowToEdit row = {draw.kept >> 1,     line / Rows,          (int)edit.x,   (int)edit.y, edit.z != 0,
+                             draw.temperature > 0.0f, draw.temperature, {draw.key[0], draw.key[1]}, draw.position,
+                             draw.purpose};
+      editRow(p, kept, columns, row, warpId() % parts, parts, best, token, [](int, float) {});
+    }
+    if (laneId() == 0)
+      ofWarps[warpId()] = i < count && draws.rows[lines[1 + i]].temperature > 0.0f ? token.key : best.key;
+    consumerSync();
+    if ((int)threadIdx.x < count) {
+      Best ofCta;
+      for (int w = 0; w < parts; ++w)
+        ofCta.take(ofWarps[threadIdx.x * parts + w]);
+      storeFlagged(drawn + (long long)lines[1 + threadIdx.x] * gridDim.x + blockIdx.x,
+                   {(u32)ofCta.key, (u32)(ofCta.key >> 32), pass.number, kOfEditedRow});
     }
   }
-};
+  consumerSync(); // scratch has been read
+}
 
 } // namespace megalith::device

@@ -86,7 +86,8 @@ template <class Config> struct QueryMemory {
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
   static constexpr int reducedWords = 1 + Config::queryWords;
   static constexpr long long ofPass =
-      sizeof(abi::QueryHeader) + rows * results * sizeof(abi::RowDraw) + rows * queries * sizeof(abi::RowQuery);
+      sizeof(abi::QueryHeader) + rows * results * (sizeof(abi::RowDraw) + sizeof(abi::RowEdit)) +
+      rows * queries * sizeof(abi::RowQuery);
   using OfSlot = CallQueries<Config::queries>;
 
   __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {
@@ -100,8 +101,12 @@ template <class Config> struct QueryMemory {
   __device__ __forceinline__ static abi::RowDraw *draws(const abi::LaunchParams &p) {
     return reinterpret_cast<abi::RowDraw *>(p.queries + sizeof(abi::QueryHeader));
   }
+  /// [results][rows]
+  __device__ __forceinline__ static abi::RowEdit *edits(const abi::LaunchParams &p) {
+    return reinterpret_cast<abi::RowEdit *>(draws(p) + rows * results);
+  }
   __device__ __forceinline__ static abi::RowQuery *rowQueries(const abi::LaunchParams &p) {
-    return reinterpret_cast<abi::RowQuery *>(draws(p) + rows * results);
+    return reinterpret_cast<abi::RowQuery *>(edits(p) + rows * results);
   }
 };
 

@@ -24,8 +24,11 @@ __device__ __forceinline__ const abi::RowDraw *drawsOf(const abi::LaunchParams &
   return reinterpret_cast<const abi::RowDraw *>(p.queries + sizeof(abi::QueryHeader));
 }
 /// `Lines`: rows of a pass, of all results.
+template <int Lines> __device__ __forceinline__ const abi::RowEdit *rowEditsOf(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::RowEdit *>(drawsOf(p) + Lines);
+}
 template <int Lines> __device__ __forceinline__ const abi::RowQuery *rowQueriesOf(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::RowQuery *>(drawsOf(p) + Lines);
+  return reinterpret_cast<const abi::RowQuery *>(rowEditsOf<Lines>(p) + Lines);
 }
 
 /// CTA 0, one thread after a barrier of the CTA: the queries of the pass are there for all from then on. The word has
@@ -35,9 +38,11 @@ __device__ __forceinline__ void tellQueries(const GridEdges &grid, const PassSha
   addRelease(word, pass.number - loadWord(word));
 }
 
-/// Whether a row draws a token that is not the best one.
+/// Whether it is drawn when all of the row is there, as settings of the request change it (EditedRows.cuh).
+__device__ __forceinline__ bool isEditedDraw(const abi::RowDraw &draw) { return draw.guesses == 2; }
+/// Whether a row draws a token that is not the best one, while its logits are made.
 __device__ __forceinline__ bool draws(const abi::RowDraw &draw) {
-  return draw.temperature > 0.0f && (draw.at >= 0 || draw.guesses);
+  return draw.temperature > 0.0f && (draw.at >= 0 || draw.guesses) && !isEditedDraw(draw);
 }
 
 /// Waits for the queries of the pass, and takes the rows' draws. One warp, while the others go on; a barrier of the CTA
@@ -55,7 +60,7 @@ __device__ __noinline__ void takeQueries(const GridEdges &grid, int edge, const 
     for (int i = laneId(); i < Results * Rows; i += 32)
       of.rows[i] = kNoQuery;
     if (laneId() == 0)
-      of.queries = of.draws = 0;
+      of.queries = of.draws = of.edited = 0;
     return;
   }
   if (laneId() == 0) {
@@ -66,7 +71,7 @@ __device__ __noinline__ void takeQueries(const GridEdges &grid, int edge, const 
   }
   __syncwarp();
   const int queries = (int)loadWord(p.queries);
-  bool drawn = false;
+  bool drawn = false, edited = false;
 #pragma unroll 1
   for (int n = laneId(); n < Results * pass.numRows; n += 32) {
     const int i = Results > 1 ? n / pass.numRows * Rows + n % pass.numRows : n;
@@ -76,11 +81,14 @@ __device__ __noinline__ void takeQueries(const GridEdges &grid, int edge, const 
     row[0] = low;
     row[1] = high;
     drawn = drawn || draws(of.rows[i]);
+    edited = edited || isEditedDraw(of.rows[i]);
   }
   drawn = __any_sync(~0u, drawn);
+  edited = __any_sync(~0u, edited);
   if (laneId() == 0) {
     of.queries = queries;
     of.draws = drawn;
+    of.edited = edited;
   }
 }
 
@@ -159,6 +167,13 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
       if (draw.at < 0)
         return;
       int token = pass.rows[row].result;
+      if (isEditedDraw(draw)) {
+        const Best best =
+            bestOfRow<kOfEditedRow>(grid, edge, pass.number, partial + (long long)line * gridDim.x);
+        if (laneId() == 0) // of a row without any token that may come there is none
+          grid.params->reduced[draw.at] = best.key == Best::kNan ? abi::kNanOfEdited : (u32)best.index();
+        return;
+      }
       if (draw.temperature > 0.0f || result > 0) {
         const Words4 *const entries = draw.temperature > 0.0f ? partial : bests;
         token = bestOfRow(grid, edge, pass.number, entries + (long long)line * gridDim.x).index();

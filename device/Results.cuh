@@ -101,10 +101,17 @@ struct TokenTable {
   int rowBytes, rows;
 };
 
+/// The last word of an entry that is of a row which settings of its request change. In its place stands another one
+/// before.
+constexpr u32 kOfEditedRow = 1;
+
 /// The best of the entries of all CTAs for a row. Waits until all have the tag `tag`, at edge `edge` of the plan; when
-/// the kernel stops, it takes whatever is there. The whole warp calls it, and finds the same.
+/// the kernel stops, it takes whatever is there. The whole warp calls it, and finds the same. `Kind`: the last word of
+/// the entries, if it matters.
+template <u32 Kind = 0>
 __device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 tag, const Words4 *entries) {
   constexpr int batch = 5; // entries of a lane that are loaded together
+  const auto isThere = [&](const Words4 &entry) { return entry.z == tag && (Kind == 0 || entry.w == Kind); };
   Best b;
   u64 since = 0;
 #pragma unroll 1
@@ -119,12 +126,12 @@ __device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 t
     for (u32 spin = 1;; ++spin) {
 #pragma unroll
       for (int i = 0; i < batch; ++i)
-        if (e[i].z != tag)
+        if (!isThere(e[i]))
           e[i] = loadFlagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
       bool all = true;
 #pragma unroll
       for (int i = 0; i < batch; ++i)
-        all = all && e[i].z == tag;
+        all = all && isThere(e[i]);
       if (all || grid.stopSeen(edge, spin, since))
         break;
     }

@@ -55,6 +55,7 @@ template <class Kept> struct Selection {
   u64 *const tables;         ///< [3][kQueriesAtOnce][kSelectionBins]
   u64 *const lists;          ///< [kQueriesAtOnce][CTAs][limits::reduced]
   const EditedRows<Kept> edited;
+  const int readRows; ///< of a pass
   int edge, count;
 
   /// Numbers that are equal where bf16 are differ below this bit. A distance of so many numbers of f32 counts as one
@@ -83,10 +84,7 @@ template <class Kept> struct Selection {
   }
 
   // --- this CTA's slice of a row
-  /// A multiple of 32: a word of a set of tokens is of one slice.
-  __device__ __forceinline__ int sliceColumns() const {
-    return (Kept::mostVocab + 32 * (int)gridDim.x - 1) / (32 * (int)gridDim.x) * 32;
-  }
+  __device__ __forceinline__ static int sliceColumns() { return megalith::device::sliceColumns<Kept>(); }
   /// Columns `column`, which is even, and the next one, of the query's row.
   __device__ __forceinline__ Floats<2> pairOf(const QueryState &s, int column) const {
     return isEdited(s) ? edited.loadPair((int)(&s - queries), column) : kept.loadPair(s.query.line, column);
@@ -106,12 +104,9 @@ template <class Kept> struct Selection {
     }
   }
 
-  /// Makes the slices of edited rows. All.
-  __device__ __noinline__ void edit() const {
-    // A query has as many warps as there are for each, so that what they wait for comes side by side.
-    const int parts = count == 1 ? kConsumerWarps : count == 2 ? kConsumerWarps / 2 : count <= 4 ? 2 : 1;
-    const int together = kConsumerWarps / parts, begin = (int)blockIdx.x * sliceColumns();
-    static_assert(kConsumerWarps == 8);
+  /// Edits the rows of queries that want it. All.
+  template <class Columns> __device__ __forceinline__ void edit(const Columns &columns) const {
+    const int parts = warpsOfEdited(count), together = kConsumerWarps / parts;
     u64 *const ofWarps = reinterpret_cast<u64 *>(bins); // [2][kConsumerWarps]
 #pragma unroll 1
     for (int first = 0; first < count; first += together) {
@@ -119,12 +114,20 @@ template <class Kept> struct Selection {
       Best best, drawn;
       if (i < count && isEdited(queries[i])) {
         const abi::RowQuery &query = queries[i].query;
-        edited.make(*grid.params, kept, query, i, begin, min(Kept::vocabOf(query.line), begin + sliceColumns()),
-                    warpId() % parts, parts, best, drawn);
+        const RowToEdit row = {query.line,
+                               query.row < 0 ? -1 : query.row / readRows,
+                               query.edits,
+                               query.text,
+                               query.early != 0,
+                               query.guessed && query.temperature > 0.0f,
+                               query.temperature,
+                               {query.key[0], query.key[1]},
+                               query.position,
+                               query.purpose};
+        float *const to = edited.row(i);
+        editRow(*grid.params, kept, columns, row, warpId() % parts, parts, best, drawn,
+                [&](int column, float number) { to[column] = number; });
       }
-      __syncwarp();
-      best.takeLanes();
-      drawn.takeLanes();
       if (laneId() == 0) {
         ofWarps[warpId()] = best.key;
         ofWarps[kConsumerWarps + warpId()] = drawn.key;
@@ -144,12 +147,20 @@ template <class Kept> struct Selection {
   }
   /// What all CTAs found of an edited row.
   __device__ __forceinline__ void firstsOf(int i, Best &best, Best &drawn) const {
+    constexpr int each = 5;
     const Words4 *const of = edited.firsts(i);
 #pragma unroll 1
-    for (int cta = laneId(); cta < (int)gridDim.x; cta += 32) {
-      const Words4 words = loadWords(of + cta);
-      best.take((u64)words.y << 32 | words.x);
-      drawn.take((u64)words.w << 32 | words.z);
+    for (int cta = laneId(); cta < (int)gridDim.x; cta += each * 32) {
+      Words4 words[each] = {};
+#pragma unroll
+      for (int k = 0; k < each; ++k)
+        if (cta + k * 32 < (int)gridDim.x)
+          words[k] = loadWords(of + cta + k * 32);
+#pragma unroll
+      for (int k = 0; k < each; ++k) {
+        best.take((u64)words[k].y << 32 | words[k].x);
+        drawn.take((u64)words[k].w << 32 | words[k].z);
+      }
     }
     best.takeLanes();
     drawn.takeLanes();

@@ -138,7 +138,8 @@ using TreePass = TreePassOf<abi::kModels>;
 /// Draws and queries of the rows of a pass (Reducers.cuh).
 template <int Rows, int Results = 1> struct PassDraws {
   int queries;                                   ///< their number
-  int draws;                                     ///< some row draws at a temperature above 0
+  int draws : 16;                                ///< some row draws at a temperature above 0
+  int edited : 16;                               ///< some row draws as settings of its request change it
   int left;                                      ///< the first of the queries that CTA 0 finishes
   int round;                                     ///< number of the round that found their sums
   alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model

@@ -48,109 +48,124 @@ template <class Config> __device__ __forceinline__ void openText(const abi::Laun
       TextMemory<Config>::slot(p, slot).counted = -1;
 }
 
-/// What changes the rows of a request, of that what control reads.
-struct EditsOfRequest {
-  const abi::LaunchParams &p;
-  const char *edits;
-  bool penalties;
-  int ends, eosCount;
-  const char *format; ///< null: it has none
+/// Notes how far the text of a slot is known. One thread.
+__device__ __forceinline__ void keepText(abi::SlotText &text, int counted, int state) {
+  text.counted = counted;
+  text.state = state;
+}
 
-  __device__ __forceinline__ EditsOfRequest(const abi::LaunchParams &p, int place)
-      : p(p), edits(p.edits + 16ll * place) {
-    const Words4 a = loadWords(edits), c = loadWords(edits + 32), d = loadWords(edits + 48);
-    penalties = __uint_as_float(a.x) != 1.0f || __uint_as_float(a.y) != 0.0f || __uint_as_float(a.z) != 0.0f;
-    ends = (int)c.y;
-    eosCount = (int)c.w;
-    format = (int)d.x == abi::kNone ? nullptr : p.edits + 16ll * (int)d.x;
-  }
+/// What control knows of the text of the request in a slot, at hand. All lanes have the same.
+struct KnownText {
+  int counted, state, eosCount, vocabulary, complete, final;
+  bool penalties;
+  const char *ends, *format, *spellings; ///< `format` null: it has none
+  const u16 *next;
+
   __device__ __forceinline__ bool isEos(int token) const {
     bool is = false;
 #pragma unroll 1
     for (int i = 0; i < eosCount; ++i)
-      is = is || (int)loadWord(edits + ends + 4 * i) == token;
+      is = is || (int)loadWord(ends + 4 * i) == token;
     return is;
   }
-};
-
-/// A format, for a thread that walks it. Each step is a load that waits for the one before, so what else it takes comes
-/// beside it.
-struct FormatWalk {
-  const char *format, *classOf, *next, *tokens;
-  const abi::LaunchParams &p;
-  int classes, start, vocabulary, offsets;
-
-  __device__ __forceinline__ FormatWalk(const abi::LaunchParams &p, const char *format) : format(format), p(p) {
-    const Words4 a = loadWords(format), b = loadWords(format + 16), c = loadWords(format + 32);
-    classes = (int)a.y;
-    start = (int)a.z;
-    classOf = format + (int)b.x;
-    next = format + (int)b.y;
-    tokens = p.edits + 16ll * (int)c.y;
-    const Words4 of = loadWords(tokens);
-    vocabulary = (int)of.x;
-    offsets = (int)of.y;
-  }
-  __device__ __forceinline__ static int byteAt(const char *at) {
-    const auto address = reinterpret_cast<u64>(at);
-    return loadWord(reinterpret_cast<const char *>(address & ~3ull)) >> 8 * (int)(address & 3) & 255;
-  }
-  /// The state behind a token; kDeadState: no text goes on so.
-  __device__ int step(int state, int token) const {
-    if (state == abi::kDeadState || !isTokenOf(token, vocabulary))
+  __device__ __forceinline__ bool isComplete(int from) const { return from >= complete && from != abi::kDeadState; }
+  /// And nothing can follow.
+  __device__ __forceinline__ bool isFinal(int from) const { return from >= final && from != abi::kDeadState; }
+  /// The state behind a token; kDeadState: no text goes on so. Each byte is a load that waits for the one before.
+  __device__ int step(int from, int token) const {
+    if (from == abi::kDeadState || !isTokenOf(token, vocabulary))
       return abi::kDeadState;
-    const char *const at = tokens + offsets + 4ll * token;
-    int byte = (int)loadWord(at);
-    const int end = (int)loadWord(at + 4);
-    if (byte == end)
+    const Words4 spelling = loadWords(spellings + 16ll * token);
+    const int length = (int)spelling.x;
+    if (length == 0)
       return abi::kDeadState;
-    constexpr int together = 4;
+    const char *const more = spellings - (int)sizeof(abi::TokenBytes) + (int)spelling.y;
+    u32 word = 0;
 #pragma unroll 1
-    for (; byte < end && state != abi::kDeadState; byte += together) {
-      int classesOf[together];
-#pragma unroll
-      for (int k = 0; k < together; ++k)
-        classesOf[k] = byte + k < end ? byteAt(tokens + byte + k) : -1;
-#pragma unroll
-      for (int k = 0; k < together; ++k)
-        if (byte + k < end)
-          classesOf[k] = byteAt(classOf + classesOf[k]);
-#pragma unroll
-      for (int k = 0; k < together; ++k)
-        if (byte + k < end && state != abi::kDeadState)
-          state = (int)loadHalfWord(next + 2ll * ((long long)state * classes + classesOf[k]));
+    for (int i = 0; i < length && from != abi::kDeadState; ++i) {
+      if (i % 4 == 0)
+        word = length > 12 ? loadWord(more + i) : i == 0 ? spelling.y : i == 4 ? spelling.z : spelling.w;
+      from = (int)loadHalfWord(next + from * 256 + (int)(word >> i % 4 * 8 & 255));
     }
-    return state;
+    return from;
   }
-  /// abi::FormatState of a state that is not dead.
-  __device__ __forceinline__ int accepts(int state) const {
-    return byteAt(format + (int)loadWord(format + 24) + state);
-  }
-  /// Where its mask stands, bytes from LaunchParams::edits.
-  __device__ __forceinline__ long long maskAt(int state) const {
-    const Words4 b = loadWords(format + 16);
-    const int number = (int)loadWord(format + (int)b.w + 4 * state), bits = (int)loadWord(format + 12);
-    return format - p.edits + (int)loadWord(format + 32) + 4ll * number * bits;
+  /// Where the mask of a state stands, bytes from LaunchParams::edits.
+  __device__ __forceinline__ long long maskAt(const abi::LaunchParams &p, int of) const {
+    const Words4 a = loadWords(format), b = loadWords(format + 16);
+    const int number = (int)loadWord(format + (int)b.y + 4 * of);
+    return format - p.edits + (int)b.z + 4ll * number * (int)a.w;
   }
 };
 
-/// Brings what is known of the text of the request in a slot up to its tokens. Its state behind them. The slot's warp.
+/// As it stands in memory. `there`: of the slot's request.
+__device__ __forceinline__ KnownText knownText(const abi::LaunchParams &p, const Words4 (&w)[4]) {
+  const auto longOf = [](u32 low, u32 high) { return (long long)((u64)high << 32 | low); };
+  const long long format = longOf(w[1].z, w[1].w);
+  return {(int)w[0].x,
+          (int)w[0].y,
+          (int)w[0].w,
+          (int)w[2].z,
+          (int)w[2].w,
+          (int)w[3].x,
+          w[0].z != 0,
+          p.edits + longOf(w[1].x, w[1].y),
+          format == abi::kNoFormat ? nullptr : p.edits + format,
+          p.edits + longOf(w[2].x, w[2].y),
+          reinterpret_cast<const u16 *>(p.edits + format + (int)w[3].y)};
+}
+__device__ __forceinline__ KnownText loadText(const abi::LaunchParams &p, const abi::SlotText &text) {
+  Words4 w[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    w[i] = loadWords(reinterpret_cast<const char *>(&text) + 16 * i);
+  return knownText(p, w);
+}
+
+/// What is known of the text of a request with edits at place `edits` before any token was counted.
+__device__ __noinline__ KnownText beginText(const abi::LaunchParams &p, int place, abi::SlotText *keep) {
+  const char *const edits = p.edits + 16ll * place;
+  const Words4 a = loadWords(edits), c = loadWords(edits + 32), d = loadWords(edits + 48);
+  abi::SlotText text = {0, 0, __uint_as_float(a.x) != 1.0f || __uint_as_float(a.y) != 0.0f || __uint_as_float(a.z) != 0.0f,
+                        (int)c.w, 16ll * place + (int)c.y, abi::kNoFormat, 0, 0, 0, 0, 0, {0, 0}};
+  if ((int)d.x != abi::kNone) {
+    text.format = 16ll * (int)d.x;
+    const Words4 f = loadWords(p.edits + text.format), g = loadWords(p.edits + text.format + 16);
+    text.state = (int)f.x;
+    text.complete = (int)f.y;
+    text.final = (int)f.z;
+    text.next = (int)g.x;
+    text.spellings = 16ll * (int)g.w + (int)sizeof(abi::TokenBytes);
+    text.vocabulary = (int)loadWord(p.edits + 16ll * (int)g.w);
+  }
+  const Words4 *const words = reinterpret_cast<const Words4 *>(&text);
+  const Words4 w[4] = {words[0], words[1], words[2], words[3]};
+  if (keep && laneId() == 0)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      reinterpret_cast<Words4 *>(keep)[i] = w[i];
+  return knownText(p, w);
+}
+
+/// Brings what is known of the text of the request in a slot up to its tokens. The slot's warp.
 template <class Control, class Request>
-__device__ __noinline__ int countText(Control &c, const Request &r, int slot, const EditsOfRequest &edits) {
+__device__ __noinline__ KnownText countText(Control &c, const Request &r, int slot) {
   using Config = typename Control::Config;
   using Memory = TextMemory<Config>;
   const abi::LaunchParams &p = c.params();
   abi::SlotText &text = Memory::slot(p, slot);
-  const Words4 was = loadWords(&text);
-  int counted = (int)was.x, state = (int)was.y;
-  if (counted == r.numTokens)
-    return state;
+  KnownText known = loadText(p, text);
+  if (known.counted == r.numTokens)
+    return known;
+  const bool fresh = known.counted < 0;
+  if (fresh) {
+    __syncwarp(); // all lanes have read it
+    known = beginText(p, p.settings[c.request[slot]].edits, &text);
+    __syncwarp();
+  }
   const int *const tokens = p.tokens + r.tokenBegin;
-  u32 *const seen = reinterpret_cast<u32 *>(p.texts + Memory::seenAt(slot));
-  int *const counts = reinterpret_cast<int *>(p.texts + Memory::countsAt(slot));
-  const bool fresh = counted < 0;
-  counted = max(0, counted);
-  if (edits.penalties) {
+  if (known.penalties) {
+    u32 *const seen = reinterpret_cast<u32 *>(p.texts + Memory::seenAt(slot));
+    int *const counts = reinterpret_cast<int *>(p.texts + Memory::countsAt(slot));
     if (fresh) {
       constexpr int words = (int)(Memory::slotBytes - (int)sizeof(abi::SlotText)) / 16;
       for (int i = laneId(); i < words; i += 32)
@@ -158,34 +173,31 @@ __device__ __noinline__ int countText(Control &c, const Request &r, int slot, co
       __syncwarp();
     }
 #pragma unroll 1
-    for (int i = counted + laneId(); i < r.numTokens; i += 32)
+    for (int i = known.counted + laneId(); i < r.numTokens; i += 32)
       if (const int token = (int)loadWord(tokens + i); isTokenOf(token, Config::requestVocab)) {
         atomicOr(seen + token / 32, 1u << (token & 31));
         if (i >= r.promptLen)
           atomicAdd(counts + token, 1);
       }
   }
-  if (edits.format) {
-    const FormatWalk walk(p, edits.format);
-    if (fresh)
-      state = walk.start;
+  if (known.format) {
 #pragma unroll 1
-    for (int i = max(counted, r.promptLen); i < r.numTokens; ++i)
-      if (const int token = (int)loadWord(tokens + i); !edits.isEos(token))
-        state = walk.step(state, token);
+    for (int i = max(known.counted, r.promptLen); i < r.numTokens; ++i)
+      if (const int token = (int)loadWord(tokens + i); !known.isEos(token))
+        known.state = known.step(known.state, token);
   }
+  known.counted = r.numTokens;
   __syncwarp();
   if (laneId() == 0)
-    *reinterpret_cast<Words4 *>(&text) = {(u32)r.numTokens, (u32)state, 0, 0};
+    keepText(text, known.counted, known.state);
   __syncwarp();
-  return state;
+  return known;
 }
 
-/// Writes the text of a row of a call as number `number` of TextMemory. `state`: behind the request's tokens. Any
-/// thread.
+/// Writes the text of a row of a call as number `number` of TextMemory. `known`: of the request's tokens. Any thread.
 template <class Control, class Pool, class Request>
 __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int place, int number,
-                         const EditsOfRequest &edits, int state) {
+                         const KnownText &known) {
   using Memory = TextMemory<typename Control::Config>;
   const abi::LaunchParams &p = c.params();
   bool tree = false;
@@ -222,23 +234,22 @@ __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int
                   reinterpret_cast<const char *>(p.callTokens);
     }
   }
-  if (edits.format && position + 1 >= r.promptLen) {
-    const FormatWalk walk(p, edits.format);
+  if (known.format && position + 1 >= r.promptLen) {
     const int *of = reinterpret_cast<const int *>((tree || kept ? p.texts : reinterpret_cast<const char *>(p.callTokens)) +
                                                   text.path);
-    int count = text.pathTokens;
+    int count = text.pathTokens, state = known.state;
     if (text.prefix >= 0) {
-      state = walk.start;
+      state = (int)loadWord(known.format);
       of = tokens + r.promptLen;
       count = text.prefix - r.promptLen;
     }
 #pragma unroll 1
     for (int i = 0; i < count && state != abi::kDeadState; ++i) {
       const int token = (int)loadWord(of + i);
-      state = edits.isEos(token) ? abi::kDeadState : walk.step(state, token);
+      state = known.isEos(token) ? abi::kDeadState : known.step(state, token);
     }
-    text.mask = state == abi::kDeadState ? abi::kNoTokens : walk.maskAt(state);
-    if (state != abi::kDeadState && walk.accepts(state) == abi::kAccepts)
+    text.mask = state == abi::kDeadState ? abi::kNoTokens : known.maskAt(p, state);
+    if (known.isComplete(state) && !known.isFinal(state))
       text.flags |= abi::kMayEnd;
   }
   Memory::row(p, number) = text;
@@ -254,26 +265,24 @@ struct FormatCut {
   int state;       ///< behind them
   bool isAll;      ///< nothing else is known of the text
 };
-/// The warp.
+/// `known`: of the request's tokens. The warp.
 template <class View>
-__device__ FormatCut cutByFormat(const EditsOfRequest &edits, int state, const View &view, int most, int vocab) {
-  const FormatWalk walk(edits.p, edits.format);
+__device__ __forceinline__ FormatCut cutByFormat(const KnownText &known, const View &view, int most, int vocab) {
+  int state = known.state;
 #pragma unroll 1
   for (int i = 0; i < most; ++i) {
     const int token = view[i];
     if (!isTokenOf(token, vocab)) // append() says so
       return {i + 1, false, false, 0, state};
-    const bool ends = edits.isEos(token);
-    const int next = !ends                                                                              ? walk.step(state, token)
-                     : state != abi::kDeadState && (walk.accepts(state) & abi::kAccepts) ? state
-                                                                                         : abi::kDeadState;
+    const bool ends = known.isEos(token);
+    const int next = !ends ? known.step(state, token) : known.isComplete(state) ? state : abi::kDeadState;
     if (next == abi::kDeadState)
       return {i, false, true, token, state};
     state = next;
-    if (ends || (walk.accepts(state) & abi::kEnds))
-      return {i + 1, !ends, false, 0, state, !edits.penalties};
+    if (ends || known.isFinal(state))
+      return {i + 1, !ends, false, 0, state, !known.penalties};
   }
-  return {most, false, false, 0, state, !edits.penalties};
+  return {most, false, false, 0, state, !known.penalties};
 }
 
 } // namespace megalith::device

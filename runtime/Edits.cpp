@@ -61,36 +61,54 @@ std::string formatOf(const Request &request, const std::vector<int32_t> &answer)
 
 std::vector<char> imageOf(const automata::TokenBytes &tokens) {
   Image<abi::TokenBytes> image;
-  std::vector<int> offsets(1, 0);
-  std::string bytes;
+  std::vector<abi::TokenSpelling> spellings;
+  std::string longOnes;
+  const size_t behind = sizeof(abi::TokenBytes) + tokens.tokens.size() * sizeof(abi::TokenSpelling);
   for (const std::string &token : tokens.tokens) {
-    bytes += token;
-    offsets.push_back(static_cast<int>(bytes.size()));
+    abi::TokenSpelling spelling = {static_cast<int>(token.size()), {}};
+    if (token.size() <= sizeof(spelling.words)) {
+      std::memcpy(spelling.words, token.data(), token.size());
+    } else {
+      spelling.words[0] = static_cast<unsigned>(behind + longOnes.size());
+      longOnes += token;
+      longOnes.resize((longOnes.size() + 3) / 4 * 4);
+    }
+    spellings.push_back(spelling);
   }
-  abi::TokenBytes head = {static_cast<int>(tokens.tokens.size()), 0, {}};
-  const int first = image.add(std::vector<char>(bytes.begin(), bytes.end()));
-  for (int &offset : offsets)
-    offset += first;
-  head.offsets = image.add(offsets);
-  return image.with(head);
+  image.add(spellings);
+  image.add(std::vector<char>(longOnes.begin(), longOnes.end()));
+  return image.with({static_cast<int>(tokens.tokens.size()), {}});
 }
 
 std::vector<char> imageOf(const automata::TokenFormat &format, int tokens) {
   const automata::Automaton &a = format.format.automaton;
   static_assert(automata::Automaton::Dead == abi::kDeadState);
-  Image<abi::Format> image;
-  std::vector<uint8_t> accepts(a.states());
-  for (size_t i = 0; i < accepts.size(); ++i)
-    accepts[i] = static_cast<uint8_t>((a.accepting[i] ? abi::kAccepts : 0) | (a.final[i] ? abi::kEnds : 0));
+  // States in their new order.
+  std::vector<uint16_t> order;
   abi::Format head = {};
-  head.states = static_cast<int>(a.states());
-  head.classes = static_cast<int>(a.classes);
-  head.start = a.start;
+  for (const int kind : {0, 1, 2}) {
+    (kind == 1 ? head.complete : kind == 2 ? head.final : head.start) = static_cast<int>(order.size());
+    for (uint32_t state = 0; state < a.states(); ++state)
+      if ((a.final[state] ? 2 : a.accepting[state] ? 1 : 0) == kind)
+        order.push_back(static_cast<uint16_t>(state));
+  }
+  std::vector<uint16_t> number(a.states());
+  for (size_t i = 0; i < order.size(); ++i)
+    number[order[i]] = static_cast<uint16_t>(i);
+  std::vector<uint16_t> next;
+  std::vector<uint32_t> maskOf;
+  for (const uint16_t state : order) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const uint16_t to = a.step(state, static_cast<uint8_t>(byte));
+      next.push_back(to == automata::Automaton::Dead ? to : number[to]);
+    }
+    maskOf.push_back(format.masks.maskOf[state]);
+  }
+  Image<abi::Format> image;
+  head.start = number[a.start];
   head.bits = static_cast<int>(format.masks.words);
-  head.classOf = image.add(std::vector<uint8_t>(a.classOf.begin(), a.classOf.end()));
-  head.next = image.add(a.next);
-  head.accepts = image.add(accepts);
-  head.maskOf = image.add(format.masks.maskOf);
+  head.next = image.add(next);
+  head.maskOf = image.add(maskOf);
   head.masks = image.add(format.masks.bits);
   head.tokens = tokens;
   return image.with(head);

@@ -23,6 +23,17 @@ static void emitIncludes(CodeWriter &w, const ir::Module &module, const char *he
   w.line();
 }
 
+/// The matrices of the model's results, the logits' first.
+static std::vector<std::string> headMatrices(const plan::ModelPlan &planned, const Names &names) {
+  std::vector<std::string> heads(planned.results.size());
+  for (const plan::Segment &segment : planned.segments)
+    segment.forEach([&](const plan::Phase &phase, bool) {
+      if (phase.result >= 0)
+        heads[phase.result] = names.matrix(phase.matrix);
+    });
+  return heads;
+}
+
 static void emitControlHeader(CodeWriter &w, const ir::Module &module, const std::string &tensorFile) {
   w.line(kControlUnit);
   w.line("//");
@@ -119,18 +130,18 @@ static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan 
              fmt::format("return {};", tokenTable(module, planned, names)));
   w.line("static constexpr bool reduces = {};", planned.reducing.any);
   if (planned.reducing.any) {
-    const auto words = [](const char *of) {
-      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::{})", of);
+    const auto words = [](const char *is, const char *of) {
+      return fmt::format("reinterpret_cast<{}Words4 *>(sharedOfCta().params.flagged + Flagged::{})", is, of);
     };
     emitMember(
         w, "bool settle()",
-        fmt::format("return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, "
+        fmt::format("return ::settlePass<{}>(sharedOfCta().grid, Edges::best, sharedOfCta().pass, "
                     "sharedOfCta().draws, Kept{{sharedOfCta().params.selection}}, {}, {}, sharedOfCta().scratch);",
-                    words("best"), words("drawn")));
+                    llvm::join(headMatrices(planned, names), ", "), words("const ", "best"), words("", "drawn")));
     emitMember(
         w, "void reduceDraws()",
         fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
-                    words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
+                    words("const ", "drawn"), planned.results.size() > 1 ? ", " + words("const ", "best") : ""));
     emitMember(w, "void finishQueries()",
                "if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, "
                "sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch);");
