@@ -127,8 +127,13 @@ struct RowEdits {
   __device__ __forceinline__ u32 setWord(int set, int word, u32 otherwise) const {
     return set == abi::kNone ? otherwise : word < bits ? loadWord(edits + set + 4 * word) : 0;
   }
+  /// Whether a set says that a token may not come.
+  __device__ __forceinline__ bool isOut(int token) const {
+    const u32 out = setWord(banned, token / 32, 0) | ~setWord(allowed, token / 32, ~0u);
+    return out >> (token & 31) & 1;
+  }
   /// How often a token stands in a list, of which `first` has the lane's of the first 32. The warp.
-  __device__ __forceinline__ static int timesIn(const void *list, int first, int count, int token) {
+  __device__ __noinline__ static int timesIn(const void *list, int first, int count, int token) {
     int times = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
@@ -170,8 +175,9 @@ struct RowEdits {
         }
     return times;
   }
-  /// A logit, but for whether its token may come. `known`, `more`: as of timesOf.
-  __device__ __forceinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
+  /// A logit, but for whether its token may come. `known`, `more`: as of timesOf. Out of line: few tokens are changed,
+  /// and code that runs once in a pass comes from far away.
+  __device__ __noinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
     if (hasBias)
       z = __fadd_rn(z, biasOf(token));
     if (known || more) {
@@ -187,64 +193,78 @@ struct RowEdits {
   }
 };
 
-/// Edits every `parts`th unit of a row from `part` on. Their best token, and the drawn one if there is a draw. `keep`:
-/// keep(column, number) takes the edited row. The warp.
-template <class Kept, class Columns, class Keep>
-__device__ __forceinline__ void editRow(const abi::LaunchParams &p, const Kept &kept, const Columns &columns,
-                                        const RowToEdit &row, int part, int parts, Best &best, Best &drawn, Keep keep) {
-  constexpr int together = 4; // units whose loads are on their way side by side
+/// Bytes of scratch that a warp edits a row with.
+constexpr int kUnitsAtOnce = 4, kEditBytes = kUnitsAtOnce * 32 * 8;
+
+/// The best token of what a warp edits, and the drawn one if there is a draw.
+struct EditedBests {
+  Best best, drawn;
+};
+/// Edits every `parts`th unit of a row from `part` on. `keep`: the edited row goes there; null: nowhere. `scratch`: the
+/// warp's. The warp. Out of line, and with loops where they cost nothing: see RowEdits::edited.
+template <class Kept, class Columns>
+__device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns, const RowToEdit &row,
+                                            int part, int parts, float *keep, char *scratch) {
+  assumeShared(&p);
+  assumeShared(scratch);
   const RowEdits edits(p, row);
   const int units = columns.units(row.result), vocab = Kept::vocabOf(row.line);
+  float *const numbers = reinterpret_cast<float *>(scratch) + laneId();
+  int *const tokens = reinterpret_cast<int *>(scratch) + kUnitsAtOnce * 32 + laneId();
+  enum : int { Out = 1, HasBias = 2, Known = 4, TokenShift = 3 };
+  Best best, drawn;
   bool nan = false;
 #pragma unroll 1
-  for (int first = part; first < units; first += parts * together) {
-    int column[together];
-    float z[together];
-    u32 banned[together], allowed[together], mask[together], biased[together], seen[together];
+  for (int first = part; first < units; first += parts * kUnitsAtOnce) {
+    // What is loaded comes side by side.
 #pragma unroll
-    for (int k = 0; k < together; ++k) {
-      const int unit = first + k * parts;
-      column[k] = unit < units ? columns.column(row.result, unit, vocab) : -1;
-      const int at = max(column[k], 0), word = at / 32;
-      z[k] = kept.load(row.line, at);
-      banned[k] = edits.setWord(edits.banned, word, 0);
-      allowed[k] = edits.setWord(edits.allowed, word, ~0u);
-      biased[k] = edits.setWord(edits.biased, word, 0);
-      mask[k] = edits.mask && word < edits.bits ? loadWord(edits.mask + word) : 0;
-      seen[k] = edits.penalties && word < edits.seenWords ? loadWord(edits.seen + word) : 0;
+    for (int k = 0; k < kUnitsAtOnce; ++k) {
+      const int unit = first + k * parts, column = unit < units ? columns.column(row.result, unit, vocab) : -1;
+      const int at = max(column, 0), word = at / 32;
+      const float z = kept.load(row.line, at);
+      u32 out = edits.setWord(edits.banned, word, 0) | ~edits.setWord(edits.allowed, word, ~0u);
+      if (edits.mask && word < edits.bits)
+        out |= ~loadWord(edits.mask + word);
+      else if (edits.masked)
+        out = ~0u;
+      const u32 biased = edits.setWord(edits.biased, word, 0),
+                seen = edits.penalties && word < edits.seenWords ? loadWord(edits.seen + word) : 0;
+      const int bit = at & 31;
+      numbers[k * 32] = z;
+      tokens[k * 32] = column < 0 ? -1 << TokenShift | Out
+                                  : column << TokenShift | int(out >> bit & 1) * Out | int(biased >> bit & 1) * HasBias |
+                                        int(seen >> bit & 1) * Known;
     }
     u32 left = 0; // bit k: of unit k the lane's token may come
-#pragma unroll
-    for (int k = 0; k < together; ++k) {
-      const int token = column[k];
-      const u32 bit = 1u << (token & 31);
-      nan = nan || (token >= 0 && z[k] != z[k]);
-      bool out = token < 0 || (banned[k] & bit) || !(allowed[k] & bit);
-      if (edits.masked) {
-        const bool isEos = edits.timesIn(edits.edits + edits.ends, edits.end, edits.eosCount, token);
-        out = out || (isEos ? !edits.mayEnd : !(mask[k] & bit));
-      }
+#pragma unroll 1
+    for (int k = 0; k < kUnitsAtOnce; ++k) {
+      float z = numbers[k * 32];
+      const int is = tokens[k * 32], token = is >> TokenShift;
+      bool out = is & Out;
+      nan = nan || (token >= 0 && z != z);
+      if (edits.masked && edits.eosCount > 0 && edits.timesIn(edits.edits + edits.ends, edits.end, edits.eosCount, token))
+        out = !edits.mayEnd || edits.isOut(token);
       if (edits.early)
         out = edits.timesIn(edits.edits + edits.ends, edits.end, edits.endCount, token) || out;
       const int more = edits.pathTokens ? edits.timesIn(edits.path, edits.onPath, edits.pathTokens, token) : 0;
       if (!out) {
-        z[k] = edits.edited(z[k], token, biased[k] & bit, seen[k] & bit, more);
-        best.take(z[k], token);
+        if ((is & (HasBias | Known)) || more)
+          numbers[k * 32] = z = edits.edited(z, token, is & HasBias, is & Known, more);
+        best.take(z, token);
         left |= 1u << k;
       }
-      if (token >= 0)
-        keep(token, out ? __uint_as_float(kRefused) : z[k]);
+      if (keep && token >= 0)
+        keep[token] = out ? __uint_as_float(kRefused) : z;
     }
     if (!row.draws || !__any_sync(~0u, left != 0))
       continue;
     // Four lanes have four tokens that share words: each makes those of one unit.
     const int mine = laneId() & 3, four = laneId() & ~3;
-    static_assert(together == 4);
-    const int own = mine < 2 ? (mine == 0 ? column[0] : column[1]) : (mine == 2 ? column[2] : column[3]);
-    const sampling::Words words =
-        sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
-#pragma unroll
-    for (int k = 0; k < together; ++k) {
+    static_assert(kUnitsAtOnce == 4);
+    const sampling::Words words = sampling::words(
+        {row.key[0], row.key[1]}, row.position, (u32)max(tokens[mine * 32] >> TokenShift, 0) / 4, row.purpose);
+#pragma unroll 1
+    for (int k = 0; k < kUnitsAtOnce; ++k) {
       u32 word = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -252,13 +272,15 @@ __device__ __forceinline__ void editRow(const abi::LaunchParams &p, const Kept &
         word = mine == i ? other : word;
       }
       if (left >> k & 1)
-        drawn.take(sampling::score(sampling::scaled(z[k], row.temperature), word), column[k]);
+        drawn.take(sampling::score(sampling::scaled(numbers[k * 32], row.temperature), word),
+                   tokens[k * 32] >> TokenShift);
     }
   }
   if (nan)
     best.key = drawn.key = Best::kNan;
   best.takeLanes();
   drawn.takeLanes();
+  return {best, drawn};
 }
 
 /// How many warps edit a row together, where `count` rows are to be edited: as many as there are for each.
@@ -299,47 +321,53 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
   assumeShared(&draws);
   assumeShared(scratch);
   const abi::LaunchParams &p = *grid.params;
+  constexpr int lines = Results * Rows;
   u64 *const ofWarps = reinterpret_cast<u64 *>(scratch);
-  int *const lines = reinterpret_cast<int *>(ofWarps + kConsumerWarps); // [1 + rows at once]
-  constexpr int atOnce = kConsumerWarps;
+  char *const ofWarp = reinterpret_cast<char *>(ofWarps + kConsumerWarps) + warpId() * kEditBytes;
+  static_assert(kConsumerWarps * (8 + kEditBytes) <= kSelectionScratchBytes);
+  // The `number`th line with edits, and how many there are. The warp.
+  const auto find = [&](int number, int &count) {
+    int found = -1;
+    count = 0;
 #pragma unroll 1
-  for (int from = 0, count = 0; from < Results * Rows;) {
-    // The next lines with edits.
-    consumerSync();
-    if (threadIdx.x == 0) {
-      count = 0;
-      int line = from;
-      for (; line < Results * Rows && count < atOnce; ++line)
-        if (line % Rows < pass.numRows && isEditedDraw(draws.rows[line]))
-          lines[1 + count++] = line;
-      lines[0] = count | line << 8;
+    for (int base = 0; base < lines; base += 32) {
+      const int line = base + laneId();
+      u32 some = __ballot_sync(~0u, line < lines && line % Rows < pass.numRows && isEditedDraw(draws.rows[line]));
+#pragma unroll 1
+      for (; some; some &= some - 1)
+        if (count++ == number)
+          found = base + __ffs(some) - 1;
     }
-    consumerSync();
-    count = lines[0] & 255;
-    from = lines[0] >> 8;
-    const int parts = warpsOfEdited(count), i = warpId() / parts;
-    Best best, token;
+    return found;
+  };
+  int total = 0;
+  (void)find(-1, total);
+  consumerSync(); // scratch may still be read
+#pragma unroll 1
+  for (int first = 0; first < total; first += kConsumerWarps) {
+    const int count = min(kConsumerWarps, total - first), parts = warpsOfEdited(count), i = warpId() / parts;
+    int line = -1;
     if (i < count) {
-      const int line = lines[1 + i];
+      line = find(first + i, total);
       const abi::RowDraw &draw = draws.rows[line];
-      const Words4 edit = loadWords(rowEditsOf<Results * Rows>(p) + line);
-      const RowToEdit row = {draw.kept >> 1,     line / Rows,          (int)edit.x,   (int)edit.y, edit.z != 0,
-                             draw.temperature > 0.0f, draw.temperature, {draw.key[0], draw.key[1]}, draw.position,
-                             draw.purpose};
-      editRow(p, kept, columns, row, warpId() % parts, parts, best, token, [](int, float) {});
+      const Words4 edit = loadWords(rowEditsOf<lines>(p) + line);
+      const bool isDraw = draw.temperature > 0.0f;
+      const RowToEdit row = {draw.kept >> 1, line / Rows,      (int)edit.x,                  (int)edit.y,   edit.z != 0,
+                             isDraw,         draw.temperature, {draw.key[0], draw.key[1]}, draw.position, draw.purpose};
+      const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr, ofWarp);
+      if (laneId() == 0)
+        ofWarps[warpId()] = isDraw ? bests.drawn.key : bests.best.key;
     }
-    if (laneId() == 0)
-      ofWarps[warpId()] = i < count && draws.rows[lines[1 + i]].temperature > 0.0f ? token.key : best.key;
     consumerSync();
-    if ((int)threadIdx.x < count) {
+    if (i < count && warpId() % parts == 0 && laneId() == 0) {
       Best ofCta;
       for (int w = 0; w < parts; ++w)
-        ofCta.take(ofWarps[threadIdx.x * parts + w]);
-      storeFlagged(drawn + (long long)lines[1 + threadIdx.x] * gridDim.x + blockIdx.x,
+        ofCta.take(ofWarps[warpId() + w]);
+      storeFlagged(drawn + (long long)line * gridDim.x + blockIdx.x,
                    {(u32)ofCta.key, (u32)(ofCta.key >> 32), pass.number, kOfEditedRow});
     }
+    consumerSync();
   }
-  consumerSync(); // scratch has been read
 }
 
 } // namespace megalith::device

@@ -167,19 +167,14 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
       if (draw.at < 0)
         return;
       int token = pass.rows[row].result;
-      if (isEditedDraw(draw)) {
-        const Best best =
-            bestOfRow<kOfEditedRow>(grid, edge, pass.number, partial + (long long)line * gridDim.x);
-        if (laneId() == 0) // of a row without any token that may come there is none
-          grid.params->reduced[draw.at] = best.key == Best::kNan ? abi::kNanOfEdited : (u32)best.index();
-        return;
-      }
-      if (draw.temperature > 0.0f || result > 0) {
-        const Words4 *const entries = draw.temperature > 0.0f ? partial : bests;
-        token = bestOfRow(grid, edge, pass.number, entries + (long long)line * gridDim.x).index();
+      const bool edited = isEditedDraw(draw);
+      if (draw.temperature > 0.0f || result > 0 || edited) {
+        const Words4 *const entries = draw.temperature > 0.0f || edited ? partial : bests;
+        token = bestOfRow(grid, edge, pass.number, entries + (long long)line * gridDim.x, edited ? kOfEditedRow : 0)
+                    .index(); // -1 where no token may come
       }
       if (laneId() == 0)
-        grid.params->reduced[draw.at] = token == RowIsNan ? ~0u : (u32)token; // the request ends
+        grid.params->reduced[draw.at] = token != RowIsNan ? (u32)token : edited ? abi::kNanOfEdited : ~0u;
     });
 }
 

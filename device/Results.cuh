@@ -106,12 +106,12 @@ struct TokenTable {
 constexpr u32 kOfEditedRow = 1;
 
 /// The best of the entries of all CTAs for a row. Waits until all have the tag `tag`, at edge `edge` of the plan; when
-/// the kernel stops, it takes whatever is there. The whole warp calls it, and finds the same. `Kind`: the last word of
-/// the entries, if it matters.
-template <u32 Kind = 0>
-__device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 tag, const Words4 *entries) {
+/// the kernel stops, it takes whatever is there. The whole warp calls it, and finds the same. `kind`: the last word of
+/// the entries; 0: whatever it is.
+__device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 tag, const Words4 *entries,
+                                          u32 kind = 0) {
   constexpr int batch = 5; // entries of a lane that are loaded together
-  const auto isThere = [&](const Words4 &entry) { return entry.z == tag && (Kind == 0 || entry.w == Kind); };
+  const auto isThere = [&](const Words4 &entry) { return entry.z == tag && (kind == 0 || entry.w == kind); };
   Best b;
   u64 since = 0;
 #pragma unroll 1

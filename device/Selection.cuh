@@ -108,10 +108,12 @@ template <class Kept> struct Selection {
   template <class Columns> __device__ __forceinline__ void edit(const Columns &columns) const {
     const int parts = warpsOfEdited(count), together = kConsumerWarps / parts;
     u64 *const ofWarps = reinterpret_cast<u64 *>(bins); // [2][kConsumerWarps]
+    char *const ofWarp = reinterpret_cast<char *>(queries + shape::kQueriesAtOnce) + 8 * kSelectionBins +
+                         8 * kConsumerWarps + warpId() * kEditBytes;
 #pragma unroll 1
     for (int first = 0; first < count; first += together) {
       const int i = first + warpId() / parts;
-      Best best, drawn;
+      EditedBests bests;
       if (i < count && isEdited(queries[i])) {
         const abi::RowQuery &query = queries[i].query;
         const RowToEdit row = {query.line,
@@ -124,13 +126,11 @@ template <class Kept> struct Selection {
                                {query.key[0], query.key[1]},
                                query.position,
                                query.purpose};
-        float *const to = edited.row(i);
-        editRow(*grid.params, kept, columns, row, warpId() % parts, parts, best, drawn,
-                [&](int column, float number) { to[column] = number; });
+        bests = editRow(*grid.params, kept, columns, row, warpId() % parts, parts, edited.row(i), ofWarp);
       }
       if (laneId() == 0) {
-        ofWarps[warpId()] = best.key;
-        ofWarps[kConsumerWarps + warpId()] = drawn.key;
+        ofWarps[warpId()] = bests.best.key;
+        ofWarps[kConsumerWarps + warpId()] = bests.drawn.key;
       }
       consumerSync();
       if (const int mine = first + (int)threadIdx.x; (int)threadIdx.x < together && mine < count) {
