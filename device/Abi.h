@@ -242,7 +242,7 @@ struct alignas(16) RowText {
   int prefix;    ///< -1: in front of the path stand all of the request's tokens; else the first so many
   int promptLen;
   int numTokens; ///< of the request, when this was written
-  int seenWords; ///< of the set
+  int unused;
 };
 constexpr long long kNoMask = -1, kNoTokens = -2;
 enum RowTextFlag : int {

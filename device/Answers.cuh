@@ -304,7 +304,7 @@ template <class Kept> struct Answers : Selection<Kept> {
 template <int Lines, class Kept>
 __device__ __forceinline__ Answers<Kept> answersAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count,
                                                    int readRows) {
-  static_assert(kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins + kConsumerWarps * (8 + kEditBytes) <=
+  static_assert(kQueriesAtOnce * sizeof(QueryState) + 8 * kSelectionBins + 8 * kConsumerWarps <=
                 kSelectionScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
   u64 *const tables = reinterpret_cast<u64 *>(kept.base + Lines * Kept::rowBytes);

@@ -66,13 +66,14 @@ struct RowToEdit {
 struct RowEdits {
   const char *edits; ///< abi::Edits
   float repetition, presence, frequency;
-  int bits, allowed, banned, biased, biases, biasCount, ends, endCount, eosCount;
+  const u32 *allowed, *banned, *biased; ///< sets of tokens below `tokensOfSets`; null: there is none
+  int tokensOfSets, biases, biasCount, ends, endCount, eosCount;
   bool early, penalties, masked;
   // of the text, where it is known
   const char *counts;
   const u32 *seen, *mask; ///< `mask` null: no token may come but those of `eos`, if they may
   const int *path, *tokens;
-  int pathTokens, prefix, promptLen, seenWords;
+  int pathTokens, prefix, promptLen;
   bool mayEnd;
   int end, onPath; ///< the lane's of the first 32 of each list
 
@@ -94,10 +95,11 @@ struct RowEdits {
     repetition = __uint_as_float(a.x);
     presence = __uint_as_float(a.y);
     frequency = __uint_as_float(a.z);
-    bits = (int)a.w;
-    allowed = (int)b.x;
-    banned = (int)b.y;
-    biased = (int)b.z;
+    const auto setAt = [&](u32 at) { return (int)at == abi::kNone ? nullptr : reinterpret_cast<const u32 *>(edits + at); };
+    tokensOfSets = 32 * (int)a.w;
+    allowed = setAt(b.x);
+    banned = setAt(b.y);
+    biased = setAt(b.z);
     biases = (int)b.w;
     biasCount = (int)c.x;
     ends = (int)c.y;
@@ -118,22 +120,22 @@ struct RowEdits {
     mayEnd = text[2].w & abi::kMayEnd;
     prefix = (int)text[3].x;
     promptLen = (int)text[3].y;
-    seenWords = (int)text[3].w;
     end = itemOf(edits + ends, laneId(), endCount);
     onPath = itemOf(path, laneId(), pathTokens);
   }
 
-  /// Word `word` of one of its sets; `otherwise` where it has none.
-  __device__ __forceinline__ u32 setWord(int set, int word, u32 otherwise) const {
-    return set == abi::kNone ? otherwise : word < bits ? loadWord(edits + set + 4 * word) : 0;
+  /// Word `word` of a set; `otherwise` where there is none.
+  __device__ __forceinline__ static u32 setWord(const u32 *set, int word, u32 otherwise) {
+    return set ? loadWord(set + word) : otherwise;
   }
   /// Whether a set says that a token may not come.
   __device__ __forceinline__ bool isOut(int token) const {
-    const u32 out = setWord(banned, token / 32, 0) | ~setWord(allowed, token / 32, ~0u);
-    return out >> (token & 31) & 1;
+    if (token >= tokensOfSets)
+      return allowed != nullptr;
+    return (setWord(banned, token / 32, 0) | ~setWord(allowed, token / 32, ~0u)) >> (token & 31) & 1;
   }
   /// How often a token stands in a list, of which `first` has the lane's of the first 32. The warp.
-  __device__ __noinline__ static int timesIn(const void *list, int first, int count, int token) {
+  __device__ __forceinline__ static int timesIn(const void *list, int first, int count, int token) {
     int times = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
@@ -144,6 +146,15 @@ struct RowEdits {
         times += __shfl_sync(~0u, first, i) == token;
     }
     return times;
+  }
+  /// What depends on the lists of a row: whether its token may come, which the sets say so far; and how often it stands
+  /// on the path. The warp.
+  __device__ __noinline__ int takeText(int token, bool &may) const {
+    if (masked && eosCount > 0 && timesIn(edits + ends, end, eosCount, token))
+      may = mayEnd && !isOut(token);
+    if (early && timesIn(edits + ends, end, endCount, token))
+      may = false;
+    return pathTokens ? timesIn(path, onPath, pathTokens, token) : 0;
   }
   /// The number that is added to the token. It has one.
   __device__ float biasOf(int token) const {
@@ -193,88 +204,110 @@ struct RowEdits {
   }
 };
 
-/// Bytes of scratch that a warp edits a row with.
-constexpr int kUnitsAtOnce = 4, kEditBytes = kUnitsAtOnce * 32 * 8;
+/// Out of line: few tokens have one.
+__device__ __noinline__ float exactScore(float z, float temperature, u32 word) {
+  return sampling::score(sampling::scaled(z, temperature), word);
+}
+/// An estimate of z / T + gumbel, no farther off than `off`; z / T is about `y`. Exact scores take ten times as long, so
+/// only those tokens have one whose estimates come near the best one.
+struct ScoreEstimate {
+  float score, off;
+  __device__ __forceinline__ static ScoreEstimate of(float y, u32 word) {
+    // 1 - unit(word), which is exact. -log(1 - v) is a short sum where v is small: there `__logf` is far off.
+    const float v = __fmul_rn((float)(((~word >> 9) & 0x7fffff) * 2 + 1), 5.9604644775390625e-8f);
+    const float depth = v < 0.015625f ? v * (1.0f + v * (0.5f + v * 0.333333333f)) : -__logf(1.0f - v);
+    return {y - __logf(depth), 1e-3f + 1e-6f * fabsf(y)};
+  }
+};
 
 /// The best token of what a warp edits, and the drawn one if there is a draw.
 struct EditedBests {
   Best best, drawn;
 };
-/// Edits every `parts`th unit of a row from `part` on. `keep`: the edited row goes there; null: nowhere. `scratch`: the
-/// warp's. The warp. Out of line, and with loops where they cost nothing: see RowEdits::edited.
+/// Edits every `parts`th unit of a row from `part` on. `keep`: the edited row goes there; null: nowhere. The warp. Out of
+/// line, as code that runs once in a pass comes from far away.
 template <class Kept, class Columns>
-__device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns, const RowToEdit &row,
-                                            int part, int parts, float *keep, char *scratch) {
+__device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns, const RowToEdit &given,
+                                            int part, int parts, float *keep) {
   assumeShared(&p);
-  assumeShared(scratch);
+  constexpr int together = 4; // units whose loads are on their way side by side
+  const RowToEdit row = given;
   const RowEdits edits(p, row);
   const int units = columns.units(row.result), vocab = Kept::vocabOf(row.line);
-  float *const numbers = reinterpret_cast<float *>(scratch) + laneId();
-  int *const tokens = reinterpret_cast<int *>(scratch) + kUnitsAtOnce * 32 + laneId();
-  enum : int { Out = 1, HasBias = 2, Known = 4, TokenShift = 3 };
+  const bool takesText = (edits.masked && edits.eosCount > 0) || edits.early || edits.pathTokens > 0;
+  const float scale = row.draws ? __fdividef(1.0f, row.temperature) : 0.0f;
   Best best, drawn;
   bool nan = false;
 #pragma unroll 1
-  for (int first = part; first < units; first += parts * kUnitsAtOnce) {
-    // What is loaded comes side by side.
+  for (int first = part; first < units; first += parts * together) {
+    int column[together];
+    float z[together];
+    u32 out[together], biased[together], seen[together];
 #pragma unroll
-    for (int k = 0; k < kUnitsAtOnce; ++k) {
-      const int unit = first + k * parts, column = unit < units ? columns.column(row.result, unit, vocab) : -1;
-      const int at = max(column, 0), word = at / 32;
-      const float z = kept.load(row.line, at);
-      u32 out = edits.setWord(edits.banned, word, 0) | ~edits.setWord(edits.allowed, word, ~0u);
-      if (edits.mask && word < edits.bits)
-        out |= ~loadWord(edits.mask + word);
-      else if (edits.masked)
-        out = ~0u;
-      const u32 biased = edits.setWord(edits.biased, word, 0),
-                seen = edits.penalties && word < edits.seenWords ? loadWord(edits.seen + word) : 0;
-      const int bit = at & 31;
-      numbers[k * 32] = z;
-      tokens[k * 32] = column < 0 ? -1 << TokenShift | Out
-                                  : column << TokenShift | int(out >> bit & 1) * Out | int(biased >> bit & 1) * HasBias |
-                                        int(seen >> bit & 1) * Known;
+    for (int k = 0; k < together; ++k) {
+      const int unit = first + k * parts;
+      column[k] = unit < units ? columns.column(row.result, unit, vocab) : -1;
+      const int at = max(column[k], 0), word = min(at, edits.tokensOfSets - 1) / 32;
+      z[k] = kept.load(row.line, at);
+      const u32 banned = edits.setWord(edits.banned, word, 0), allowed = edits.setWord(edits.allowed, word, ~0u),
+                mask = edits.setWord(edits.mask, word, edits.masked ? 0 : ~0u);
+      biased[k] = edits.setWord(edits.biased, word, 0);
+      seen[k] = edits.setWord(edits.penalties ? edits.seen : nullptr, word, 0);
+      out[k] = banned | ~allowed | ~mask;
+      if (at >= edits.tokensOfSets) { // another model has them
+        out[k] = edits.allowed || edits.masked ? ~0u : 0;
+        biased[k] = seen[k] = 0;
+      }
     }
     u32 left = 0; // bit k: of unit k the lane's token may come
-#pragma unroll 1
-    for (int k = 0; k < kUnitsAtOnce; ++k) {
-      float z = numbers[k * 32];
-      const int is = tokens[k * 32], token = is >> TokenShift;
-      bool out = is & Out;
-      nan = nan || (token >= 0 && z != z);
-      if (edits.masked && edits.eosCount > 0 && edits.timesIn(edits.edits + edits.ends, edits.end, edits.eosCount, token))
-        out = !edits.mayEnd || edits.isOut(token);
-      if (edits.early)
-        out = edits.timesIn(edits.edits + edits.ends, edits.end, edits.endCount, token) || out;
-      const int more = edits.pathTokens ? edits.timesIn(edits.path, edits.onPath, edits.pathTokens, token) : 0;
-      if (!out) {
-        if ((is & (HasBias | Known)) || more)
-          numbers[k * 32] = z = edits.edited(z, token, is & HasBias, is & Known, more);
-        best.take(z, token);
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      const u32 bit = 1u << (column[k] & 31);
+      bool may = column[k] >= 0 && !(out[k] & bit);
+      nan = nan || (column[k] >= 0 && z[k] != z[k]);
+      int more = 0;
+      if (takesText)
+        more = edits.takeText(column[k], may);
+      if (may && ((biased[k] & bit) || (seen[k] & bit) || more))
+        z[k] = edits.edited(z[k], column[k], biased[k] & bit, seen[k] & bit, more);
+      if (may) {
+        best.take(z[k], column[k]);
         left |= 1u << k;
       }
-      if (keep && token >= 0)
-        keep[token] = out ? __uint_as_float(kRefused) : z;
+      if (keep && column[k] >= 0)
+        keep[column[k]] = may ? z[k] : __uint_as_float(kRefused);
     }
     if (!row.draws || !__any_sync(~0u, left != 0))
       continue;
-    // Four lanes have four tokens that share words: each makes those of one unit.
-    const int mine = laneId() & 3, four = laneId() & ~3;
-    static_assert(kUnitsAtOnce == 4);
-    const sampling::Words words = sampling::words(
-        {row.key[0], row.key[1]}, row.position, (u32)max(tokens[mine * 32] >> TokenShift, 0) / 4, row.purpose);
-#pragma unroll 1
-    for (int k = 0; k < kUnitsAtOnce; ++k) {
-      u32 word = 0;
+    float most[together]; // of each score, at most
+    u32 word[together];
+    float least = -3.4e38f; // of the best score
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const u32 other = __shfl_sync(~0u, words.w[i], four + k);
-        word = mine == i ? other : word;
+    for (int from = 0; from < together; from += 4) {
+      // Four lanes have four tokens that share words: each makes those of one unit.
+      const int mine = laneId() & 3, four = laneId() & ~3;
+      const int own = mine < 2 ? (mine == 0 ? column[from] : column[from + 1])
+                               : (mine == 2 ? column[from + 2] : column[from + 3]);
+      const sampling::Words words =
+          sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
+#pragma unroll
+      for (int k = from; k < from + 4; ++k) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const u32 other = __shfl_sync(~0u, words.w[i], four + k - from);
+          word[k] = i == 0 || mine == i ? other : word[k];
+        }
+        const ScoreEstimate estimate = ScoreEstimate::of(z[k] * scale, word[k]);
+        most[k] = estimate.score + estimate.off;
+        if (left >> k & 1)
+          least = fmaxf(least, estimate.score - estimate.off);
       }
-      if (left >> k & 1)
-        drawn.take(sampling::score(sampling::scaled(numbers[k * 32], row.temperature), word),
-                   tokens[k * 32] >> TokenShift);
     }
+    least = Best::valueOf(__reduce_max_sync(~0u, Best::ordered(least)));
+#pragma unroll
+    for (int k = 0; k < together; ++k)
+      if ((left >> k & 1) && !(most[k] < least))
+        drawn.take(exactScore(z[k], row.temperature, word[k]), column[k]);
   }
   if (nan)
     best.key = drawn.key = Best::kNan;
@@ -323,8 +356,6 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
   const abi::LaunchParams &p = *grid.params;
   constexpr int lines = Results * Rows;
   u64 *const ofWarps = reinterpret_cast<u64 *>(scratch);
-  char *const ofWarp = reinterpret_cast<char *>(ofWarps + kConsumerWarps) + warpId() * kEditBytes;
-  static_assert(kConsumerWarps * (8 + kEditBytes) <= kSelectionScratchBytes);
   // The `number`th line with edits, and how many there are. The warp.
   const auto find = [&](int number, int &count) {
     int found = -1;
@@ -354,7 +385,7 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
       const bool isDraw = draw.temperature > 0.0f;
       const RowToEdit row = {draw.kept >> 1, line / Rows,      (int)edit.x,                  (int)edit.y,   edit.z != 0,
                              isDraw,         draw.temperature, {draw.key[0], draw.key[1]}, draw.position, draw.purpose};
-      const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr, ofWarp);
+      const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr);
       if (laneId() == 0)
         ofWarps[warpId()] = isDraw ? bests.drawn.key : bests.best.key;
     }

@@ -108,8 +108,6 @@ template <class Kept> struct Selection {
   template <class Columns> __device__ __forceinline__ void edit(const Columns &columns) const {
     const int parts = warpsOfEdited(count), together = kConsumerWarps / parts;
     u64 *const ofWarps = reinterpret_cast<u64 *>(bins); // [2][kConsumerWarps]
-    char *const ofWarp = reinterpret_cast<char *>(queries + shape::kQueriesAtOnce) + 8 * kSelectionBins +
-                         8 * kConsumerWarps + warpId() * kEditBytes;
 #pragma unroll 1
     for (int first = 0; first < count; first += together) {
       const int i = first + warpId() / parts;
@@ -126,7 +124,7 @@ template <class Kept> struct Selection {
                                {query.key[0], query.key[1]},
                                query.position,
                                query.purpose};
-        bests = editRow(*grid.params, kept, columns, row, warpId() % parts, parts, edited.row(i), ofWarp);
+        bests = editRow(*grid.params, kept, columns, row, warpId() % parts, parts, edited.row(i));
       }
       if (laneId() == 0) {
         ofWarps[warpId()] = bests.best.key;

@@ -91,7 +91,7 @@ MEGALITH_SHAPE long long selectionBytes(long long rows, long long vocab, long lo
          editedRowBytes(mostVocab, ctas);
 }
 /// Bytes of a CTA's scratch for selection rounds.
-constexpr int kSelectionScratchBytes = 13312;
+constexpr int kSelectionScratchBytes = 8192;
 
 // --- matrices in the stream (Matrices.cuh) --------------------------------------
 

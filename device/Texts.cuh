@@ -210,7 +210,7 @@ __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int
     }
   abi::RowText text = {Memory::seenAt(slot), Memory::countsAt(slot), 0, r.tokenBegin,
                        abi::kNoMask,         0,                      0, -1,
-                       r.promptLen,          r.numTokens,            (int)Memory::seenWords};
+                       r.promptLen,          r.numTokens,            0};
   const int *const tokens = p.tokens + r.tokenBegin;
   if (position + 1 < r.numTokens) {
     text.prefix = position + 1;

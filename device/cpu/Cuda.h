@@ -11,6 +11,7 @@
 // Not the host's <math.h>: these are all that the device code may call.
 extern "C" {
 float expf(float);
+float logf(float);
 float exp2f(float);
 float log1pf(float);
 float tanhf(float);
@@ -75,6 +76,9 @@ inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, 
 inline float __frsqrt_rn(float v) { return float(1.0 / sqrt(double(v))); }
 inline float fmaxf(float a, float b) { return a != a ? b : b != b ? a : a < b ? b : a; }
 inline float fminf(float a, float b) { return a != a ? b : b != b ? a : b < a ? b : a; }
+/// These are estimates: nothing that is told may depend on their last bits.
+inline float __logf(float v) { return logf(v); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float fabsf(float v) { return __builtin_fabsf(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
