@@ -42,12 +42,13 @@ template <class... Heads> struct EditedColumns {
       ((count = i++ == result ? unitsOf<Heads>() : count), ...);
     return count;
   }
-  /// The lane's column in a unit; -1: it has none.
-  __device__ __forceinline__ int column(int result, int unit, int vocab) const {
+  /// The lane's column in a unit; -1: it has none. It may be none of the row, where this has no whole number of units:
+  /// of four lanes either all have columns that follow each other, or none.
+  __device__ __forceinline__ int column(int result, int unit) const {
     int at = (int)blockIdx.x * slice + 32 * unit + laneId(), i = 0;
     if (own)
       ((at = i++ == result ? columnOf<Heads>(unit) : at), ...);
-    return at < vocab ? at : -1;
+    return at;
   }
 };
 
@@ -237,6 +238,8 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
   const bool takesText = (edits.masked && edits.eosCount > 0) || edits.early || edits.pathTokens > 0;
   const float scale = row.draws ? __fdividef(1.0f, row.temperature) : 0.0f;
   Best best, drawn;
+  float bestLogit = 0.0f;
+  int bestColumn = -1;
   bool nan = false;
 #pragma unroll 1
   for (int first = part; first < units; first += parts * together) {
@@ -246,8 +249,8 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
 #pragma unroll
     for (int k = 0; k < together; ++k) {
       const int unit = first + k * parts;
-      column[k] = unit < units ? columns.column(row.result, unit, vocab) : -1;
-      const int at = max(column[k], 0), word = min(at, edits.tokensOfSets - 1) / 32;
+      column[k] = unit < units ? columns.column(row.result, unit) : -1;
+      const int at = max(min(column[k], vocab - 1), 0), word = min(at, edits.tokensOfSets - 1) / 32;
       z[k] = kept.load(row.line, at);
       const u32 banned = edits.setWord(edits.banned, word, 0), allowed = edits.setWord(edits.allowed, word, ~0u),
                 mask = edits.setWord(edits.mask, word, edits.masked ? 0 : ~0u);
@@ -263,18 +266,21 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
 #pragma unroll
     for (int k = 0; k < together; ++k) {
       const u32 bit = 1u << (column[k] & 31);
-      bool may = column[k] >= 0 && !(out[k] & bit);
-      nan = nan || (column[k] >= 0 && z[k] != z[k]);
+      const bool some = column[k] >= 0 && column[k] < vocab;
+      bool may = some && !(out[k] & bit);
+      nan = nan || (some && z[k] != z[k]);
       int more = 0;
       if (takesText)
-        more = edits.takeText(column[k], may);
+        more = edits.takeText(some ? column[k] : -1, may);
       if (may && ((biased[k] & bit) || (seen[k] & bit) || more))
         z[k] = edits.edited(z[k], column[k], biased[k] & bit, seen[k] & bit, more);
       if (may) {
-        best.take(z[k], column[k]);
+        const bool isBest = bestColumn < 0 || z[k] > bestLogit || (z[k] == bestLogit && column[k] < bestColumn);
+        bestLogit = isBest ? z[k] : bestLogit;
+        bestColumn = isBest ? column[k] : bestColumn;
         left |= 1u << k;
       }
-      if (keep && column[k] >= 0)
+      if (keep && some)
         keep[column[k]] = may ? z[k] : __uint_as_float(kRefused);
     }
     if (!row.draws || !__any_sync(~0u, left != 0))
@@ -309,6 +315,8 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
       if ((left >> k & 1) && !(most[k] < least))
         drawn.take(exactScore(z[k], row.temperature, word[k]), column[k]);
   }
+  if (bestColumn >= 0)
+    best.take(bestLogit, bestColumn);
   if (nan)
     best.key = drawn.key = Best::kNan;
   best.takeLanes();
