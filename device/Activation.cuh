@@ -19,9 +19,9 @@ template <class Control> __device__ __forceinline__ Control &controlOfCta() {
 
 /// Of the tokens number `from` to `to` after those of request r, one per lane, the first with which its generated
 /// tokens end in one of its stop sequences. They are written. Returns how many tokens these are, from 0; 0 when there
-/// is none.
-inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const abi::RequestHeader &r, int from,
-                                              int to) {
+/// is none. In front of `minNewTokens` none of several tokens counts.
+inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const abi::RequestHeader &r, int from, int to,
+                                              int minNewTokens) {
   __syncwarp();
   const int i = from + laneId();
   const int *token = p.tokens + r.tokenBegin + r.numTokens + i;
@@ -31,7 +31,7 @@ inline __device__ __noinline__ int stopsAfter(const abi::LaunchParams &p, const 
 #pragma unroll 1
   for (int s = 0; s < r.stopCount; ++s) {
     const int length = *sequence;
-    bool same = length <= generated;
+    bool same = length <= generated && (length == 1 || generated >= minNewTokens);
 #pragma unroll 1
     for (int k = 0; same && k < length; ++k)
       same = token[-k] == sequence[length - k];
@@ -123,6 +123,9 @@ template <class ControlType> struct ActivationOf : Binders {
   }
   /// What changes its rows of logits: place of an abi::Edits; kNone: nothing does.
   __device__ __forceinline__ int edits() const { return hasEdits<Config>() ? p.settings[number].edits : abi::kNone; }
+  __device__ __forceinline__ int minNewTokens() const {
+    return edits() == abi::kNone ? 0 : p.settings[number].minNewTokens;
+  }
   __device__ __forceinline__ bool hasFormat() const {
     return hasEdits<Config>() && p.settings[number].byText & abi::kHasFormat;
   }
@@ -339,7 +342,7 @@ template <class ControlType> struct ActivationOf : Binders {
         end[i] = token;
       stopped = stops != 0 && !wrong;
       if (r.stopCount > 0)
-        if (const int upTo = stopsAfter(p, r, count, next)) {
+        if (const int upTo = stopsAfter(p, r, count, next, minNewTokens())) {
           next = upTo;
           stopped = true;
           wrong = false;

@@ -23,7 +23,6 @@ __device__ __forceinline__ bool isRefused(float logit) { return __float_as_uint(
 template <class... Heads> struct EditedColumns {
   bool own;             ///< of rows of the pass
   int slice;            ///< columns of one, a multiple of 32
-  static constexpr int width[] = {Heads::group * shape::kTileColumns...};
 
   template <class M> __device__ __forceinline__ static int unitsOf() {
     const CtaGroups<M> groups;
@@ -206,7 +205,7 @@ struct RowEdits {
 };
 
 /// Out of line: few tokens have one.
-__device__ __noinline__ float exactScore(float z, float temperature, u32 word) {
+inline __device__ __noinline__ float exactScore(float z, float temperature, u32 word) {
   return sampling::score(sampling::scaled(z, temperature), word);
 }
 /// An estimate of z / T + gumbel, no farther off than `off`; z / T is about `y`. Exact scores take ten times as long, so
@@ -280,7 +279,7 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
         bestColumn = isBest ? column[k] : bestColumn;
         left |= 1u << k;
       }
-      if (keep && some)
+      if (keep && column[k] >= 0 && column[k] < vocab + (vocab & 1)) // they are read in pairs
         keep[column[k]] = may ? z[k] : __uint_as_float(kRefused);
     }
     if (!row.draws || !__any_sync(~0u, left != 0))

@@ -122,7 +122,7 @@ __device__ __forceinline__ KnownText loadText(const abi::LaunchParams &p, const 
 }
 
 /// What is known of the text of a request with edits at place `edits` before any token was counted.
-__device__ __noinline__ KnownText beginText(const abi::LaunchParams &p, int place, abi::SlotText *keep) {
+inline __device__ __noinline__ KnownText beginText(const abi::LaunchParams &p, int place, abi::SlotText *keep) {
   const char *const edits = p.edits + 16ll * place;
   const Words4 a = loadWords(edits), c = loadWords(edits + 32), d = loadWords(edits + 48);
   abi::SlotText text = {0, 0, __uint_as_float(a.x) != 1.0f || __uint_as_float(a.y) != 0.0f || __uint_as_float(a.z) != 0.0f,

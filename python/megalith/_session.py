@@ -40,6 +40,8 @@ class Session:
                 may generate tokens, with `prompt_logprobs` one more for each token of the prompt but the first, and waits
                 for them. 0: no request may ask for logprobs
     idle_ms     the kernel ends when nothing was to do for so long, and the next request launches it again; below 0: never
+    edit_bytes  of the device, for what settings of requests change of their rows, where a kernel runs there: penalties,
+                formats and the like. A request for which there is no room now waits
     trace       keeps a trace, which `trace()` gives: so many bytes of memory for ticks, of the device where a kernel runs
                 there, and of the host for requests. 0: none
     tokenizer   makes token ids of prompts that are texts: `megalith.text.load(DIR)`. A byte vocabulary needs none. Tokens
@@ -60,6 +62,7 @@ class Session:
         watchdog: float = 10.0,
         idle_ms: int = 10000,
         logit_lines: int = 0,
+        edit_bytes: int = 64 << 20,
         trace: int = 0,
         tokenizer: Any = None,
         progress: Callable[[str], None] | None = None,
@@ -83,6 +86,7 @@ class Session:
             "watchdog": number_of(watchdog, "watchdog"),
             "idle_ms": idle_ms,
             "logit_lines": logit_lines,
+            "edit_bytes": edit_bytes,
             "trace": trace,
             "progress": progress,
         }

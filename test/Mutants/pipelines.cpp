@@ -5,6 +5,7 @@
 // of another pipeline, whose pool has an index, with faults of that; a checked run may find them as well. The faults
 // stand in headers of the control unit alone, so that the tensor units are compiled once.
 //===----------------------------------------------------------------------===//
+#include "megalith/Automata/TokenFormat.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Reference/Executor.h"
 #include "megalith/Requests/Trace.h"
@@ -28,10 +29,11 @@ namespace {
 
 struct Mutant {
   const char *name, *what, *file, *find, *replace;
-  enum Kind { Pipeline, Index, SameHash } kind; ///< SameHash: of an index in which all pages have one hash
+  enum Kind { Pipeline, Edits, Index, SameHash } kind; ///< SameHash: of an index in which all pages have one hash
 };
 const Mutant mutants[] = {
 #define PIPELINE_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::Pipeline},
+#define EDITS_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::Edits},
 #define INDEX_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::Index},
 #define SAME_HASH_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace, Mutant::SameHash},
 #include "Pipelines.def"
@@ -78,6 +80,36 @@ std::vector<Request> someRequests() {
     if (i == 5)
       r.deadlineMs = 11;
     requests.push_back(std::move(r));
+  }
+  return requests;
+}
+
+/// The same with settings that follow their texts. Tokens are bytes.
+std::vector<Request> editedRequests() {
+  std::vector<std::string> bytes(260);
+  for (int i = 0; i < 256; ++i)
+    bytes[i] = static_cast<char>(i);
+  automata::Formats formats(std::make_shared<automata::TokenBytes>(std::move(bytes)));
+  std::vector<Request> requests = someRequests();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Sampling &s = requests[i].sampling;
+    requests[i].arrives.tick = 0; // these are about texts alone
+    requests[i].cancelled.reset();
+    requests[i].deadlineMs = 0;
+    if (i % 2 == 0) {
+      s.format = i == 4 ? "{\"regex\": \"[a-f](bb|[c-f])*\"}" : "{\"json\": 1}";
+      requests[i].format.tokens = formats.find(s.format);
+    }
+    if (i % 3 == 0)
+      s.repetitionPenalty = 3;
+    if (i == 1 || i == 5)
+      s.frequencyPenalty = 2.5f;
+    if (i == 2)
+      s.presencePenalty = -2;
+    if (i == 5)
+      s.bias = {{requests[i].tokens[0], 3.0f}, {70, 4.0f}};
+    if (i == 1)
+      s.minNewTokens = 4;
   }
   return requests;
 }
@@ -132,8 +164,10 @@ std::vector<Request> alikeRequests() {
 
 class Bench {
 public:
-  Bench(Diagnostics &diags, bool index)
-      : diags(diags), index(index), requests(index ? alikeRequests() : someRequests()) {}
+  Bench(Diagnostics &diags, Mutant::Kind kind)
+      : diags(diags), index(kind == Mutant::Index), requests(index                   ? alikeRequests()
+                                                             : kind == Mutant::Edits ? editedRequests()
+                                                                                     : someRequests()) {}
 
   bool prepare() {
     options.file = std::string(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/") + (index ? "index.yaml" : "pipeline.yaml");
@@ -284,8 +318,8 @@ int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "Faults of control that give other values\n");
   SourceFiles files;
   Diagnostics diags(files);
-  Bench bench(diags, false), ofIndex(diags, true);
-  if (!bench.prepare() || !ofIndex.prepare()) {
+  Bench bench(diags, Mutant::Pipeline), ofEdits(diags, Mutant::Edits), ofIndex(diags, Mutant::Index);
+  if (!bench.prepare() || !ofEdits.prepare() || !ofIndex.prepare()) {
     llvm::errs() << diags.render();
     return 1;
   }
@@ -297,6 +331,7 @@ int main(int argc, char **argv) {
     ++tried;
   };
   tell("(unbroken)", bench.runUnbroken());
+  tell("(unbroken, edits)", ofEdits.runUnbroken());
   tell("(unbroken, an index)", ofIndex.runUnbroken());
   const std::string ofHash = ofIndex.examine(sameHash);
   tell("(unbroken, all hashes equal)", ofHash == "same" ? "" : ofHash);
@@ -307,7 +342,9 @@ int main(int argc, char **argv) {
       list.push_back(&mutant);
   while (next < list.size() || !running.empty()) {
     if (next < list.size() && running.size() < std::max(1u, unsigned(jobs))) {
-      running.push_back(start(list[next]->kind == Mutant::Pipeline ? bench : ofIndex, *list[next]));
+      const Mutant::Kind kind = list[next]->kind;
+      running.push_back(
+          start(kind == Mutant::Pipeline ? bench : kind == Mutant::Edits ? ofEdits : ofIndex, *list[next]));
       ++next;
       continue;
     }

@@ -352,7 +352,6 @@ def _serve(parsed: argparse.Namespace) -> int:
         )
         try:
             context = session.options["max_tokens"]
-            edits = program.reads_sampling and kernel.device == "reference"
             limits = Limits(
                 model=parsed.served_model_name or Path(folder).resolve().name,
                 context=context,
@@ -364,9 +363,9 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_p=usual.top_p,
                 top_k=usual.top_k,
                 min_p=usual.min_p,
-                edits=edits,
-                formats=edits and not why_no_formats,
-                why_no_formats=why_no_formats or ("" if edits else "only the reference executor has them yet"),
+                edits=program.reads_sampling,
+                formats=not why_no_formats,
+                why_no_formats=why_no_formats,
                 tool_parser=parsed.tool_parser or "",
                 usual=usual,
                 token_bytes=_token_bytes(tokenizer),

@@ -3,6 +3,9 @@
     formats.py same PIPELINES N     N requests of each format: whoever drafts, the tokens are those of `sampled`, and each
                                     answer begins a text of its format
     formats.py refused PIPELINES    what is no request, and what ends one
+    formats.py kernels PIPELINES N NAME...
+                                    requests with formats, penalties, bias and the like, N of each kind: kernels on the CPU
+                                    executor give the tokens and ends of the reference executor, which accepts their traces
 """
 import json
 import pathlib
@@ -83,17 +86,16 @@ def same(pipelines, count):
 
 
 def refused(pipelines):
-    def run(name, sampling, device="reference", model="m", **more):
+    def run(name, sampling, model="m", **more):
         line = {"id": "a", "tokens": [5], "max_new_tokens": 9, "eos": [EOS]} | more | {"sampling": sampling}
         pathlib.Path("r.jsonl").write_text(json.dumps(line) + "\n")
         file = f"{name}.yaml" if pathlib.Path(f"{name}.yaml").exists() else f"{pipelines}/{name}.yaml"
         got = subprocess.run(["megalith", "run", file, "--model", model, "--requests", "r.jsonl",
-                              f"--device={device}"], capture_output=True, text=True)
+                              "--device=reference"], capture_output=True, text=True)
         said = [text for text in got.stderr.splitlines() if "error" in text or "note" in text]
         print(*(said or [f"accepted: {sampling}", json.loads(got.stdout.splitlines()[0]).get("text")]), sep="\n", flush=True)
     run("autoregressive", {"format": {"regex": "a"}})
     run("canvas_refinement", {"format": {"regex": "a"}})
-    run("sampled", {"format": {"regex": "a"}}, device="cpu")
     run("sampled", {"format": {"regex": "a"}}, model="bpe")
     run("sampled", {"format": {"regex": "(a"}})
     run("sampled", {"format": {"regex": r"\bword"}})
@@ -113,5 +115,58 @@ def refused(pipelines):
     run("closes", {"format": {"regex": "[a-z]{3}!?"}})
 
 
+def edited(rng, i, draws):
+    """A request with settings that follow its text, and no format."""
+    s = {"repetition_penalty": rng.choice([.7, 1, 1.3, 2]), "presence_penalty": rng.choice([-1, 0, .5, 3]),
+         "frequency_penalty": rng.choice([-.5, 0, .25, 2]), "min_new_tokens": rng.choice([0, 0, 3, 7])}
+    if rng.random() < .4:
+        s["bias"] = [[token, rng.uniform(-5, 5)] for token in rng.sample(range(256), rng.choice([1, 5, 90]))]
+    if rng.random() < .4:
+        s["banned"] = rng.sample(range(256), 30)
+    if rng.random() < .3:
+        s["allowed"] = rng.sample(range(256), 60)
+    if draws:
+        s |= {"temperature": rng.choice([.6, 1, 1.3]), "top_p": rng.choice([1, .9]), "top_k": rng.choice([0, 0, 12]),
+              "min_p": rng.choice([0, 0, .05]), "seed": i}
+    return {"id": f"edited.{i}", "tokens": [rng.randrange(256) for _ in range(rng.randrange(1, 40))], "sampling": s,
+            "max_new_tokens": rng.randrange(3, 30), "eos": rng.choice([[], [255], [3, 7]]), "stop": rng.choice([[], [[9]], [[1, 2], [5]]])}
+
+
+def kernels(pipelines, count, names):
+    def run(file, models, *options):
+        got = subprocess.run(["megalith", "run", str(file), *[f"--model={m}" for m in models], "--requests", "k.jsonl", "--set",
+                              "kv_pages=4000", *options], capture_output=True, text=True)
+        lines = [json.loads(line) for line in got.stdout.splitlines()]
+        return ([(r["id"], r["tokens"], r["finish"], r.get("format")) for r in lines if "id" in r], got.stderr.split("note: in the")[0])
+    models = {name: given for draws in (True, False) for given, of in runs(draws) for name in of}
+    equal = 0
+    for name in names:
+        for draws in (True, False):
+            rng = random.Random(11 + draws)
+            given = [request(rng, i, which, draws) for which in range(len(FORMATS)) for i in range(count)]
+            given += [edited(rng, i, draws) for i in range(3 * count)]
+            rng.shuffle(given)
+            pathlib.Path("k.jsonl").write_text("".join(json.dumps(r) + "\n" for r in given))
+            file, of = f"{pipelines}/{name}.yaml", models.get(name, ["m"])
+            ours, kernel = run(file, of, "--device=reference"), run(file, of, "--device=cpu", "--trace=k.trace")
+            replay = run(file, of, "--device=reference", "--replay=k.trace")
+            equal += ours[0] == kernel[0] == replay[0] and len(ours[0]) == len(given)
+            if not ours[0] == kernel[0] == replay[0]:
+                print(f"{name}: DIFFERENT", kernel[1], replay[1], [pair for pair in zip(ours[0], kernel[0]) if pair[0] != pair[1]][:1])
+    print(f"{equal} of {2 * len(names)} runs with the tokens of the reference executor")
+    if "sampled" not in names:
+        return
+    pathlib.Path("models").symlink_to(pathlib.Path(pipelines, "models").resolve())
+    text = pathlib.Path(pipelines, "sampled.yaml").read_text()
+    pathlib.Path("closes.yaml").write_text(text.replace("append(next)", "append(next + [33])"))
+    for name, sampling in (("closes", {"format": {"regex": "[a-z]{3}!?"}}), (f"{pipelines}/sampled", {"format": {"regex": "abc"}, "banned": [98]})):
+        pathlib.Path("k.jsonl").write_text(json.dumps({"id": "a", "tokens": [5], "max_new_tokens": 9, "eos": [], "sampling": sampling}) + "\n")
+        ours, kernel = (run(f"{name}.yaml", ["m"], f"--device={device}") for device in ("reference", "cpu"))
+        print(kernel[1].splitlines()[0] if ours == kernel else f"DIFFERENT: {ours}, {kernel}")
+
+
 if __name__ == "__main__":
-    same(sys.argv[2], int(sys.argv[3])) if sys.argv[1] == "same" else refused(sys.argv[2])
+    if sys.argv[1] == "kernels":
+        kernels(sys.argv[2], int(sys.argv[3]), sys.argv[4:])
+    else:
+        same(sys.argv[2], int(sys.argv[3])) if sys.argv[1] == "same" else refused(sys.argv[2])

@@ -72,4 +72,41 @@ TEST(LiveKernel, GoesThroughTheRingsAsARunGoes) {
     EXPECT_EQ(of.finish(i), "limit");
 }
 
+/// What changes rows of logits comes while the kernel runs, into room for one or two requests at a time.
+TEST(LiveKernel, BringsWhatChangesRows) {
+  const Kernel kernel = loaded(compiled("sampled.yaml", {{"slots", "4"}, {"kv_pages", "64"}}), Device::Cpu);
+  std::vector<Request> requests;
+  for (int i = 0; i < 9; ++i) {
+    Request r = request(6 + i, std::vector<int32_t>(1 + 5 * i % 7, 40 + i));
+    r.id = "r" + std::to_string(i);
+    r.sampling.temperature = i % 2 ? 1.0f : 0.0f;
+    if (i % 3 == 0)
+      r.sampling.format = i == 6 ? R"({"choice": ["yes", "no"]})" : R"({"regex": "[a-f]{2,9}(, [a-f]+)*"})";
+    if (i % 3 == 1)
+      r.sampling.frequencyPenalty = 1.5f;
+    if (i % 4 == 0)
+      r.sampling.bias = {{70, 3.0f}};
+    requests.push_back(r);
+  }
+  auto results = kernel.run(requests, {.seed = 9});
+  ASSERT_TRUE(results) << results.errors().text();
+
+  LiveSession session = opened(kernel, {.places = 4, .seed = 9, .editBytes = 30000});
+  Heard heard;
+  for (size_t i = 0; i < requests.size(); ++i)
+    ASSERT_TRUE(session.submit(requests[i], i));
+  Request large = requests[0];
+  large.sampling.format = R"({"regex": "[a-f]{200}"})";
+  EXPECT_REFUSED(session.submit(large), "of the device, and the session has 30000; open it with greater `editBytes` [live-edits]");
+  ASSERT_TRUE(session.stop());
+  listen(session, heard);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(heard.of[i].tokens, results->requests[i].tokens);
+    EXPECT_EQ(heard.finish(i), results->requests[i].finish);
+    EXPECT_EQ(heard.of[i].end->format, results->requests[i].format);
+    EXPECT_EQ(heard.of[i].end->format.empty(), i % 3 != 0);
+  }
+}
+
 } // namespace live_testing

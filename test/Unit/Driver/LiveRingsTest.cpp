@@ -87,11 +87,11 @@ TEST_F(LiveRings, CancellationsThatChangeNothingDoNotFillATick) {
   runtime::HostRings rings((*live)->manifest(), (*live)->layout(), (*live)->rings(), memory, 0);
   ASSERT_FALSE((*live)->launch());
   const Request request = {"a", {1, 2, 3}, 2, {}, 0};
-  rings.arrive(0, 0, request, abi::kNone);
+  rings.arrive(0, 0, request, megalith::abi::kNone);
   ASSERT_EQ(readEnds(rings, 1), 1);
   for (int i = 0; i < megalith::abi::kMostHostEvents + 5; ++i)
     rings.cancel(0, 0);
-  rings.arrive(0, 1, request, abi::kNone);
+  rings.arrive(0, 1, request, megalith::abi::kNone);
   EXPECT_EQ(readEnds(rings, 1), 1);
   rings.stop(megalith::abi::kStopsNow);
   waiting::waitUntil([&] {

@@ -4,6 +4,7 @@
 #include "megalith/Driver/Compilation.h"
 #include "megalith/IR/Reducers.h"
 #include "megalith/Reference/Reduce.h"
+#include "runtime/Edits.h"
 #include "runtime/cpu/CpuEngine.h"
 #include <algorithm>
 #include <bit>
@@ -81,7 +82,8 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
     }
     consumerSync();
   }
-  if (shared.draws.queries && !settleQueries(shared.grid, 0, shared.draws, kept, bests, drawn, shared.scratch))
+  if (shared.draws.queries && !settleQueries(shared.grid, 0, shared.draws, kept, bests, drawn, shared.scratch,
+                                            EditedColumns<>{false, sliceColumns<decltype(kept)>()}))
     return;
   gridEdge(shared.grid, 0);
   if (blockIdx.x == 0) {
@@ -99,9 +101,21 @@ extern "C" __global__ void reduce32(const abi::LaunchParams p, const float *logi
 }
 )";
 
+/// What changes rows of some queries. Nothing of it goes by a text.
+Request editing() {
+  Request request;
+  request.sampling.bias = {{3, 2.5f}, {40, -7.0f}, {kVocab - 1, 4.0f}};
+  for (int token = 0; token < kVocab; token += 3)
+    request.sampling.banned.push_back(token);
+  return request;
+}
+
 /// What the reference executor makes of a row.
 std::vector<uint32_t> expectedOf(const abi::RowQuery &query, std::span<const float> logits) {
   std::vector<uint32_t> out(query.count, ~0u);
+  const Request edits = editing();
+  if (query.edits != abi::kNone && std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); }))
+    return std::vector<uint32_t>(query.count, abi::kNanOfEdited);
   if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); }))
     return out;
   RowReduction with;
@@ -117,6 +131,8 @@ std::vector<uint32_t> expectedOf(const abi::RowQuery &query, std::span<const flo
   with.noise = int(query.purpose / 2);
   with.token = query.token;
   with.n = query.count;
+  if (query.edits != abi::kNone)
+    with.edits.settings = &edits.sampling;
   const std::vector<int32_t> values = reduceRow(with, logits);
   std::copy(values.begin(), values.end(), out.begin());
   return out;
@@ -197,6 +213,8 @@ struct SelectionTest : testing::Test {
     query.position = int(random() % 1000);
     query.purpose = pick({0u, 2u, 14u});
     query.token = reducer == Reducer::Prob ? int(random() % kVocab) : -1;
+    query.edits = random() % 2 ? 0 : abi::kNone;
+    query.text = abi::kNone;
     query.at = words;
     words += query.count;
     return query;
@@ -217,8 +235,9 @@ struct SelectionTest : testing::Test {
       }
       if (abi::RowQuery &query = queries.back(); random() % 2 && Reducer(query.reducer) == Reducer::Sample) {
         query.count = query.guessed = 1;
-        draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose,
-                      2 * row + 1,       1};
+        if (query.edits == abi::kNone)
+          draws[row] = {query.temperature, -1, {query.key[0], query.key[1]}, query.position, query.purpose,
+                        2 * row + 1,       1};
       } else if (random() % 2) {
         abi::RowDraw &draw = draws[row];
         draw.temperature = pick({0.0f, 0.7f, 1.0f});
@@ -227,18 +246,20 @@ struct SelectionTest : testing::Test {
         draw.key[1] = random();
       }
     }
-    std::vector<char> memory(16 + kRows * sizeof(abi::RowDraw) + queries.size() * sizeof(abi::RowQuery));
+    const size_t ofRows = kRows * (sizeof(abi::RowDraw) + sizeof(abi::RowEdit));
+    std::vector<char> memory(16 + ofRows + queries.size() * sizeof(abi::RowQuery));
+    const std::vector<char> edits = runtime::editsOf(editing(), abi::kNone, kVocab);
     const int count = int(queries.size());
     std::memcpy(memory.data(), &count, 4);
     std::memcpy(memory.data() + 16, draws.data(), kRows * sizeof(abi::RowDraw));
-    std::memcpy(memory.data() + 16 + kRows * sizeof(abi::RowDraw), queries.data(),
-                queries.size() * sizeof(abi::RowQuery));
+    std::memcpy(memory.data() + 16 + ofRows, queries.data(), queries.size() * sizeof(abi::RowQuery));
 
     cpu::Executor executor;
     bind(executor.host());
     abi::LaunchParams p = {};
     p.queries = executor.allocate("queries", memory.size(), cpu::Initial::Image, memory.data());
-    p.selection = executor.allocate("selection", shape::selectionBytes(kRows, kVocab, round ? 2 : 4, ctas),
+    p.edits = executor.allocate("edits", edits.size(), cpu::Initial::Const, edits.data());
+    p.selection = executor.allocate("selection", shape::selectionBytes(kRows, kVocab, round ? 2 : 4, ctas, kVocab),
                                     cpu::Initial::Unwritten);
     p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
     p.flagged = executor.allocate("flagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
@@ -269,6 +290,7 @@ struct SelectionTest : testing::Test {
         query.position = draw.position;
         query.temperature = draw.temperature;
         query.topP = 1;
+        query.edits = abi::kNone;
         const std::span<const float> of(&logits[size_t(row) * kVocab], kVocab);
         EXPECT_EQ(p.reduced[draw.at], expectedOf(query, of)[0]) << "draw of row " << row << ", seed " << seed;
       }
