@@ -175,25 +175,26 @@ enum ByText : int {
 
 // What changes rows of logits (docs/language.md, "Settings that follow a row's own text"). The host makes it before the
 // kernel hears of the request, in LaunchParams::edits, and never changes it while a request has it. A place there is a
-// number of 16 bytes from the beginning, other places are bytes from the beginning of their struct. Bits of tokens: that
-// of token t is bit t % 32 of word t / 32. A token without a bit is as one whose bit is 0.
+// number of 16 bytes from the beginning, other places are bytes from the beginning of their struct. Bits of tokens:
+// that of token t is bit t % 32 of word t / 32. A token without a bit is as one whose bit is 0.
 constexpr int kNone = -1;
 
 struct alignas(16) Edits {
   float repetition, presence, frequency;
-  int bits;        ///< words of each set of tokens
-  int allowed;     ///< a set, where no other token may come; kNone
-  int banned;      ///< a set; kNone
-  int biased;      ///< a set of tokens that a number is added to; kNone
-  int biases;      ///< their tokens, ascending, then the numbers
+  int bits;    ///< words of each set of tokens
+  int allowed; ///< a set, where no other token may come; kNone
+  int banned;  ///< a set; kNone
+  int biased;  ///< a set of tokens that a number is added to; kNone
+  int biases;  ///< their tokens, ascending, then the numbers
   int biasCount;
-  int ends;        ///< tokens that end an answer: those of `eos`, then stop sequences of one token
+  int ends; ///< tokens that end an answer: those of `eos`, then stop sequences of one token
   int endCount, eosCount;
-  int format;      ///< place of a Format; kNone
+  int format; ///< place of a Format; kNone
   int unused[3];
 };
-/// An automaton over bytes (megalith/Automata/Automaton.h), and which tokens its states allow. States are numbered anew:
-/// those in which a text is complete come behind the others, and of these last those behind which nothing can follow.
+/// An automaton over bytes (megalith/Automata/Automaton.h), and which tokens its states allow. States are numbered
+/// anew: those in which a text is complete come behind the others, and of these last those behind which nothing can
+/// follow.
 struct alignas(16) Format {
   int start, complete, final; ///< the start; the first state of each kind
   int bits;                   ///< words of a mask
@@ -215,31 +216,31 @@ struct alignas(16) TokenSpelling {
 };
 
 /// What control knows of the text of the request in a slot, in LaunchParams::texts: how many of its tokens the set of
-/// `seen` ones and the numbers of those in the answer have, and in which state of its format they leave it. Then what it
-/// takes to go on, so that one load brings it. The set follows, then the numbers.
+/// `seen` ones and the numbers of those in the answer have, and in which state of its format they leave it. Then what
+/// it takes to go on, so that one load brings it. The set follows, then the numbers.
 struct alignas(16) SlotText {
   int counted; ///< -1: nothing is there yet
   int state;
   int penalties; ///< 1: tokens are counted
   int eosCount;
-  long long ends;             ///< tokens of `eos`; offsets are bytes from LaunchParams::edits
-  long long format;           ///< a Format; kNoFormat
-  long long spellings;        ///< of its tokens
-  int vocabulary;             ///< tokens that have some
-  int complete, final, next;  ///< as Format has them
+  long long ends;            ///< tokens of `eos`; offsets are bytes from LaunchParams::edits
+  long long format;          ///< a Format; kNoFormat
+  long long spellings;       ///< of its tokens
+  int vocabulary;            ///< tokens that have some
+  int complete, final, next; ///< as Format has them
   int unused[2];
 };
 constexpr long long kNoFormat = -1;
-/// The text in front of the token that a row gives, of a pass, or one that a request keeps. At the beginning of LaunchParams::texts, where other
-/// offsets of bytes count from.
+/// The text in front of the token that a row gives, of a pass, or one that a request keeps. At the beginning of
+/// LaunchParams::texts, where other offsets of bytes count from.
 struct alignas(16) RowText {
   long long seen, counts; ///< of the request's tokens
   long long path;         ///< tokens behind these, in LaunchParams::callTokens or LaunchParams::texts: bytes
   long long tokens;       ///< of the request: their place in LaunchParams::tokens
   long long mask;         ///< bytes from LaunchParams::edits. kNoMask: any token may come; kNoTokens: none may
   int pathTokens;
-  int flags;     ///< kGathered, kMayEnd
-  int prefix;    ///< -1: in front of the path stand all of the request's tokens; else the first so many
+  int flags;  ///< kGathered, kMayEnd
+  int prefix; ///< -1: in front of the path stand all of the request's tokens; else the first so many
   int promptLen;
   int numTokens; ///< of the request, when this was written
   int unused;
@@ -319,8 +320,7 @@ struct alignas(16) QueryHeader {
 constexpr int kCallQueryBytes = 64;
 constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results) {
   return sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
-         rows * queries * sizeof(RowQuery) +
-         slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
+         rows * queries * sizeof(RowQuery) + slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
 }
 
 /// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not
@@ -528,8 +528,8 @@ template <int Models> struct LaunchParamsOf {
   HostSide *host;  ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
-  const char *edits; ///< what settings of requests change of their rows
-  char *texts;       ///< and of the requests' texts what that takes; null where nothing has edits
+  const char *edits;        ///< what settings of requests change of their rows
+  char *texts;              ///< and of the requests' texts what that takes; null where nothing has edits
   char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
   unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
   char *selection;   ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept

@@ -13,7 +13,8 @@ namespace megalith::device {
 template <class Kept> struct Answers : Selection<Kept> {
   using Base = Selection<Kept>;
   using Base::grid, Base::queries, Base::keys, Base::lists, Base::edge, Base::count, Base::tableOf, Base::clearTable;
-  using Base::inSet, Base::isGreedy, Base::isList, Base::isEdited, Base::edit, Base::everyLogit, Base::addUp, Base::loadSum;
+  using Base::inSet, Base::isGreedy, Base::isList, Base::isEdited, Base::edit, Base::everyLogit, Base::addUp,
+      Base::loadSum;
   using Base::kTotal, Base::kDepths, Base::kOfToken, Base::load, Base::begin, Base::advance, Base::runRound;
 
   __device__ void sum(int i, u64 *table) const {
@@ -136,7 +137,7 @@ template <class Kept> struct Answers : Selection<Kept> {
     }
     if (s.best == 0) { // a dead row: no token is left
       for (int r = 0; r < s.query.count; ++r)
-        answer(r, isList(s.query)                                           ? ~0u
+        answer(r, isList(s.query)                                  ? ~0u
                   : s.query.reducer == (int)ReducerKind::LogSumExp ? __float_as_uint(noneOf<true>())
                                                                    : 0);
       return;
@@ -338,8 +339,7 @@ __device__ __forceinline__ int queriesAtOnce(const abi::RowQuery *queries, int l
 /// end of the pass stands between. False when the kernel stops.
 template <int Rows, int Results, class Kept, class Columns>
 __device__ __noinline__ bool settleQueries(GridEdges &grid, int edge, PassDraws<Rows, Results> &draws, Kept kept,
-                                           const Words4 *bests, const Words4 *drawn, float *scratch,
-                                           Columns columns) {
+                                           const Words4 *bests, const Words4 *drawn, float *scratch, Columns columns) {
   assumeShared(&grid);
   assumeShared(&draws);
   assumeShared(scratch);

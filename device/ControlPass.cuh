@@ -305,7 +305,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
   }
 }
 
-/// Tells of rows whose queries go by it what their text is. The rows themselves are on their way by then. All consumers.
+/// Tells of rows whose queries go by it what their text is. The rows themselves are on their way by then. All
+/// consumers.
 template <class Control, class Pool> __device__ void tellTexts(Control &c, Pool &pool) {
   using Config = typename Control::Config;
   if constexpr (hasEdits<Config>()) {

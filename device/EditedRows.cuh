@@ -21,8 +21,8 @@ __device__ __forceinline__ bool isRefused(float logit) { return __float_as_uint(
 /// results. In a pass of few rows a CTA has those that it makes of a row of the pass; else, and of a row that was kept
 /// before, a slice.
 template <class... Heads> struct EditedColumns {
-  bool own;             ///< of rows of the pass
-  int slice;            ///< columns of one, a multiple of 32
+  bool own;  ///< of rows of the pass
+  int slice; ///< columns of one, a multiple of 32
 
   template <class M> __device__ __forceinline__ static int unitsOf() {
     const CtaGroups<M> groups;
@@ -95,7 +95,9 @@ struct RowEdits {
     repetition = __uint_as_float(a.x);
     presence = __uint_as_float(a.y);
     frequency = __uint_as_float(a.z);
-    const auto setAt = [&](u32 at) { return (int)at == abi::kNone ? nullptr : reinterpret_cast<const u32 *>(edits + at); };
+    const auto setAt = [&](u32 at) {
+      return (int)at == abi::kNone ? nullptr : reinterpret_cast<const u32 *>(edits + at);
+    };
     tokensOfSets = 32 * (int)a.w;
     allowed = setAt(b.x);
     banned = setAt(b.y);
@@ -208,8 +210,8 @@ struct RowEdits {
 inline __device__ __noinline__ float exactScore(float z, float temperature, u32 word) {
   return sampling::score(sampling::scaled(z, temperature), word);
 }
-/// An estimate of z / T + gumbel, no farther off than `off`; z / T is about `y`. Exact scores take ten times as long, so
-/// only those tokens have one whose estimates come near the best one.
+/// An estimate of z / T + gumbel, no farther off than `off`; z / T is about `y`. Exact scores take ten times as long,
+/// so only those tokens have one whose estimates come near the best one.
 struct ScoreEstimate {
   float score, off;
   __device__ __forceinline__ static ScoreEstimate of(float y, u32 word) {
@@ -224,11 +226,11 @@ struct ScoreEstimate {
 struct EditedBests {
   Best best, drawn;
 };
-/// Edits every `parts`th unit of a row from `part` on. `keep`: the edited row goes there; null: nowhere. The warp. Out of
-/// line, as code that runs once in a pass comes from far away.
+/// Edits every `parts`th unit of a row from `part` on. `keep`: the edited row goes there; null: nowhere. The warp. Out
+/// of line, as code that runs once in a pass comes from far away.
 template <class Kept, class Columns>
-__device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns, const RowToEdit &given,
-                                            int part, int parts, float *keep) {
+__device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns,
+                                            const RowToEdit &given, int part, int parts, float *keep) {
   assumeShared(&p);
   constexpr int together = 4; // units whose loads are on their way side by side
   const RowToEdit row = given;
@@ -291,8 +293,8 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
     for (int from = 0; from < together; from += 4) {
       // Four lanes have four tokens that share words: each makes those of one unit.
       const int mine = laneId() & 3, four = laneId() & ~3;
-      const int own = mine < 2 ? (mine == 0 ? column[from] : column[from + 1])
-                               : (mine == 2 ? column[from + 2] : column[from + 3]);
+      const int own =
+          mine < 2 ? (mine == 0 ? column[from] : column[from + 1]) : (mine == 2 ? column[from + 2] : column[from + 3]);
       const sampling::Words words =
           sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
 #pragma unroll
@@ -354,8 +356,8 @@ template <class Kept> __device__ __forceinline__ int sliceColumns() {
 /// of all (reduceDraws).
 template <int Rows, int Results, class Kept, class Columns>
 __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &pass,
-                                       const PassDraws<Rows, Results> &draws, Kept kept, Columns columns,
-                                       Words4 *drawn, float *scratch) {
+                                       const PassDraws<Rows, Results> &draws, Kept kept, Columns columns, Words4 *drawn,
+                                       float *scratch) {
   assumeShared(&grid);
   assumeShared(&pass);
   assumeShared(&draws);
@@ -390,8 +392,9 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
       const abi::RowDraw &draw = draws.rows[line];
       const Words4 edit = loadWords(rowEditsOf<lines>(p) + line);
       const bool isDraw = draw.temperature > 0.0f;
-      const RowToEdit row = {draw.kept >> 1, line / Rows,      (int)edit.x,                  (int)edit.y,   edit.z != 0,
-                             isDraw,         draw.temperature, {draw.key[0], draw.key[1]}, draw.position, draw.purpose};
+      const RowToEdit row = {draw.kept >> 1, line / Rows, (int)edit.x,      (int)edit.y,
+                             edit.z != 0,    isDraw,      draw.temperature, {draw.key[0], draw.key[1]},
+                             draw.position,  draw.purpose};
       const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr);
       if (laneId() == 0)
         ofWarps[warpId()] = isDraw ? bests.drawn.key : bests.best.key;

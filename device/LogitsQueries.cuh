@@ -85,9 +85,9 @@ template <class Config> struct QueryMemory {
   static constexpr long long rows = readRowsOf<Config>(), queries = Config::queries, results = resultsOf<Config>();
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
   static constexpr int reducedWords = 1 + Config::queryWords;
-  static constexpr long long ofPass =
-      sizeof(abi::QueryHeader) + rows * results * (sizeof(abi::RowDraw) + sizeof(abi::RowEdit)) +
-      rows * queries * sizeof(abi::RowQuery);
+  static constexpr long long ofPass = sizeof(abi::QueryHeader) +
+                                      rows * results * (sizeof(abi::RowDraw) + sizeof(abi::RowEdit)) +
+                                      rows * queries * sizeof(abi::RowQuery);
   using OfSlot = CallQueries<Config::queries>;
 
   __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {

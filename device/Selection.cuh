@@ -114,16 +114,11 @@ template <class Kept> struct Selection {
       EditedBests bests;
       if (i < count && isEdited(queries[i])) {
         const abi::RowQuery &query = queries[i].query;
-        const RowToEdit row = {query.line,
-                               query.row < 0 ? -1 : query.row / readRows,
-                               query.edits,
-                               query.text,
-                               query.early != 0,
-                               query.guessed && query.temperature > 0.0f,
-                               query.temperature,
-                               {query.key[0], query.key[1]},
-                               query.position,
-                               query.purpose};
+        const RowToEdit row = {query.line,        query.row < 0 ? -1 : query.row / readRows,
+                               query.edits,       query.text,
+                               query.early != 0,  query.guessed && query.temperature > 0.0f,
+                               query.temperature, {query.key[0], query.key[1]},
+                               query.position,    query.purpose};
         bests = editRow(*grid.params, kept, columns, row, warpId() % parts, parts, edited.row(i));
       }
       if (laneId() == 0) {

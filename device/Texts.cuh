@@ -2,8 +2,8 @@
 //
 // Some settings go by the text in front of a token (docs/language.md, "Settings that follow a row's own text"): which
 // tokens it has, and in which state of the request's format it leaves the automaton. Control keeps both for the tokens
-// of each request in a slot (abi::SlotText). Before a pass it tells of each row that is read what stands behind these on
-// the row's path (abi::RowText): drafts. So nothing is rolled back when drafts are rejected.
+// of each request in a slot (abi::SlotText). Before a pass it tells of each row that is read what stands behind these
+// on the row's path (abi::RowText): drafts. So nothing is rolled back when drafts are rejected.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -22,7 +22,8 @@ template <class Config> __device__ constexpr bool hasEdits() {
 /// LaunchParams::texts: of the rows of a pass, then of those that requests keep. A path that is no chain, or that is
 /// kept, is gathered: of at most so many tokens.
 template <class Config> struct TextMemory {
-  static constexpr long long ofPass = readRowsOf<Config>(), rows = ofPass + Config::keptTexts, vocab = Config::requestVocab, path = Config::textPath,
+  static constexpr long long ofPass = readRowsOf<Config>(), rows = ofPass + Config::keptTexts,
+                             vocab = Config::requestVocab, path = Config::textPath,
                              begin = abi::slotTextsBegin(rows, path), slotBytes = abi::slotTextBytes(vocab),
                              seenWords = abi::textWords(vocab);
   /// The number of a row that stands in line `line` of LaunchParams::selection, below 0.
@@ -125,8 +126,18 @@ __device__ __forceinline__ KnownText loadText(const abi::LaunchParams &p, const 
 inline __device__ __noinline__ KnownText beginText(const abi::LaunchParams &p, int place, abi::SlotText *keep) {
   const char *const edits = p.edits + 16ll * place;
   const Words4 a = loadWords(edits), c = loadWords(edits + 32), d = loadWords(edits + 48);
-  abi::SlotText text = {0, 0, __uint_as_float(a.x) != 1.0f || __uint_as_float(a.y) != 0.0f || __uint_as_float(a.z) != 0.0f,
-                        (int)c.w, 16ll * place + (int)c.y, abi::kNoFormat, 0, 0, 0, 0, 0, {0, 0}};
+  abi::SlotText text = {0,
+                        0,
+                        __uint_as_float(a.x) != 1.0f || __uint_as_float(a.y) != 0.0f || __uint_as_float(a.z) != 0.0f,
+                        (int)c.w,
+                        16ll * place + (int)c.y,
+                        abi::kNoFormat,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                        {0, 0}};
   if ((int)d.x != abi::kNone) {
     text.format = 16ll * (int)d.x;
     const Words4 f = loadWords(p.edits + text.format), g = loadWords(p.edits + text.format + 16);
@@ -208,9 +219,17 @@ __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int
       tree = true;
       position = pool.rowWord(slot, Pool::Position, place);
     }
-  abi::RowText text = {Memory::seenAt(slot), Memory::countsAt(slot), 0, r.tokenBegin,
-                       abi::kNoMask,         0,                      0, -1,
-                       r.promptLen,          r.numTokens,            0};
+  abi::RowText text = {Memory::seenAt(slot),
+                       Memory::countsAt(slot),
+                       0,
+                       r.tokenBegin,
+                       abi::kNoMask,
+                       0,
+                       0,
+                       -1,
+                       r.promptLen,
+                       r.numTokens,
+                       0};
   const int *const tokens = p.tokens + r.tokenBegin;
   if (position + 1 < r.numTokens) {
     text.prefix = position + 1;
@@ -235,8 +254,8 @@ __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int
     }
   }
   if (known.format && position + 1 >= r.promptLen) {
-    const int *of = reinterpret_cast<const int *>((tree || kept ? p.texts : reinterpret_cast<const char *>(p.callTokens)) +
-                                                  text.path);
+    const int *of = reinterpret_cast<const int *>(
+        (tree || kept ? p.texts : reinterpret_cast<const char *>(p.callTokens)) + text.path);
     int count = text.pathTokens, state = known.state;
     if (text.prefix >= 0) {
       state = (int)loadWord(known.format);
@@ -255,15 +274,15 @@ __device__ void tellText(Control &c, Pool &pool, const Request &r, int slot, int
   Memory::row(p, number) = text;
 }
 
-/// Of tokens that are appended to the answer of a request with a format, how many can be: up to one behind which nothing
-/// comes, and none that the format refuses.
+/// Of tokens that are appended to the answer of a request with a format, how many can be: up to one behind which
+/// nothing comes, and none that the format refuses.
 struct FormatCut {
-  int count;       ///< the others need not be looked at
-  bool ends;       ///< behind these the answer ends
-  bool isRefused;  ///< what follows is refused
-  int refused;     ///< this
-  int state;       ///< behind them
-  bool isAll;      ///< nothing else is known of the text
+  int count;      ///< the others need not be looked at
+  bool ends;      ///< behind these the answer ends
+  bool isRefused; ///< what follows is refused
+  int refused;    ///< this
+  int state;      ///< behind them
+  bool isAll;     ///< nothing else is known of the text
 };
 /// `known`: of the request's tokens. The warp.
 template <class View>

@@ -28,8 +28,8 @@ uint16_t walkFormat(const Request &request, uint16_t state, const std::vector<in
 std::vector<char> imageOf(const automata::TokenBytes &tokens);
 /// An abi::Format, of tokens that stand at place `tokens`.
 std::vector<char> imageOf(const automata::TokenFormat &format, int tokens);
-/// An abi::Edits, of a request with edits whose format stands at place `format` (abi::kNone: it has none). `vocabulary`:
-/// of the first model.
+/// An abi::Edits, of a request with edits whose format stands at place `format` (abi::kNone: it has none).
+/// `vocabulary`: of the first model.
 std::vector<char> editsOf(const Request &request, int format, int64_t vocabulary);
 
 /// Which places are free in LaunchParams::edits. Images begin at multiples of 16 bytes.

@@ -114,8 +114,7 @@ int64_t promptLinesOf(const Request &request) { return std::max<int64_t>(0, std:
 abi::Settings settingsOf(const Request &request, uint32_t runSeed, int edits) {
   const Sampling &s = request.sampling;
   const int byText = (editsByText(s) ? abi::kByText : 0) | (s.format.empty() ? 0 : abi::kHasFormat);
-  return {s.temperature, s.topP, s.minP,         s.topK, {runSeed, request.seed()},
-          edits,         byText, s.minNewTokens, {}};
+  return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, edits, byText, s.minNewTokens, {}};
 }
 
 // --- memory that two sides see

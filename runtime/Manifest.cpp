@@ -132,8 +132,12 @@ static Manifest read(const JsonView &j) {
   if (j.find("tick_passes"))
     m.tickPasses = count(j, "tick_passes");
   if (const auto reducing = j.find("reducing"))
-    m.reducing = {true, count(*reducing, "query_bytes"), count(*reducing, "words"), count(*reducing, "selection_bytes"),
-                  count(*reducing, "kept_bytes"), reducing->find("text_bytes") ? count(*reducing, "text_bytes") : 0};
+    m.reducing = {true,
+                  count(*reducing, "query_bytes"),
+                  count(*reducing, "words"),
+                  count(*reducing, "selection_bytes"),
+                  count(*reducing, "kept_bytes"),
+                  reducing->find("text_bytes") ? count(*reducing, "text_bytes") : 0};
   m.scratchBytes = count(j, "scratch_bytes");
   m.workspaceOnes = j.at("workspace_ones").boolean();
   m.flaggedBytes = count(j, "flagged_bytes");

@@ -86,8 +86,8 @@ private:
     double admitted = -1; ///< when it was first seen with a slot
     int logprobs = -1;    ///< as LiveArrival has them
     int64_t firstLine = -1;
-    int passedOn = 0; ///< tokens that the queue was told of
-    int edits = abi::kNone; ///< place of what changes its rows of logits
+    int passedOn = 0;                                   ///< tokens that the queue was told of
+    int edits = abi::kNone;                             ///< place of what changes its rows of logits
     std::shared_ptr<const Request> formatted = nullptr; ///< of one with a format
     uint16_t formatState = 0;                           ///< behind the tokens that the queue was told of
     // Of one that asked for the logprobs of its prompt, until they were told.
@@ -132,7 +132,7 @@ private:
   std::vector<int> freeEntries;
   std::optional<runtime::EditImages> edits;
   std::optional<runtime::RuntimeError> notWritten; ///< why an image of these could not be written
-  std::deque<LiveArrival> held; ///< for the first of which there was no room among them
+  std::deque<LiveArrival> held;                    ///< for the first of which there was no room among them
   std::set<uint64_t> heldCancels;
   std::unordered_map<uint64_t, int> entryOf;
   std::deque<int> scoring;  ///< entries of which the prompt's rows are there, and were not all read

@@ -124,10 +124,9 @@ private:
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
-      planned.reducing.selectionBytes =
-          selectionBytes(plan.rowsAtOnce * plan.results(), model.get<attr::vocab>(), planned.reducing.numberBytes,
-                         plan.ctas, ir::mostVocab(module)) +
-          plan.kept.bytes;
+      planned.reducing.selectionBytes = selectionBytes(plan.rowsAtOnce * plan.results(), model.get<attr::vocab>(),
+                                                       planned.reducing.numberBytes, plan.ctas, ir::mostVocab(module)) +
+                                        plan.kept.bytes;
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)

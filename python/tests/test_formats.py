@@ -57,7 +57,8 @@ def test_what_is_no_format(program, kernel):
     assert made.states > 5 and made.masks > 2 and made.bytes > 0 and len(made.notes) > 0
 
 
-def test_a_session():
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_session(device):
     """Tokens of several bytes: half of the vocabulary is said to spell something else."""
     program = megalith.compile(megalith.pipeline("adaptive_speculative"), DEMO)
     rng = random.Random(3)
@@ -66,7 +67,7 @@ def test_a_session():
     for token in range(128, 256):
         spelled[token] = rng.choice([*(part.encode() for part in parts), b"\xc3", b"\xa9", b""])
     program.set_token_bytes(spelled)
-    kernel = program.load("reference")
+    kernel = program.load(device)
     settings = {"temperature": 1.2, "eos": [0], "format": {"json_schema": POINT}}
     plain = kernel.run([megalith.Request(prompt, 60, seed=i, **settings) for i, prompt in enumerate(PROMPTS)])
     with kernel.session() as session:

@@ -32,7 +32,8 @@ std::vector<int64_t> firstLinesOf(const runtime::Manifest &manifest, const std::
 class ScriptedHost {
 public:
   ScriptedHost(const runtime::LiveRun &live, char *memory, const std::vector<Request> &requests,
-               const LiveScript &script, uint32_t seed, const std::vector<int> &edits, std::vector<LiveOutcome> &outcomes)
+               const LiveScript &script, uint32_t seed, const std::vector<int> &edits,
+               std::vector<LiveOutcome> &outcomes)
       : live(live), memory(memory), requests(requests), script(script), edits(edits), outcomes(outcomes),
         rings(live.manifest(), live.layout(), memory, Executor::outside(), seed), entries(script.entries),
         firstLines(firstLinesOf(live.manifest(), requests)) {
@@ -156,15 +157,15 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
   std::vector<int> edits;
   runtime::EditImages images(static_cast<size_t>(table.editBytes), vocabulary);
   for (const Request &request : requests)
-    edits.push_back(!request.sampling.edits()
-                        ? abi::kNone
-                        : images
-                              .add(request,
-                                   [&](int place, const std::vector<char> &image) {
-                                     return !(*live)->write(offsetof(abi::HostParams, edits), image.data(),
-                                                            image.size(), place * size_t{16});
-                                   })
-                              .value_or(abi::kNone));
+    edits.push_back(!request.sampling.edits() ? abi::kNone
+                                              : images
+                                                    .add(request,
+                                                         [&](int place, const std::vector<char> &image) {
+                                                           return !(*live)->write(offsetof(abi::HostParams, edits),
+                                                                                  image.data(), image.size(),
+                                                                                  place * size_t{16});
+                                                         })
+                                                    .value_or(abi::kNone));
   host.emplace(**live, (*live)->rings(), requests, script, options.seed, edits, play.requests);
   for (;;) {
     if (runtime::Failure failed = (*live)->launch())

@@ -108,8 +108,11 @@ std::vector<Request> editedRequests() {
       s.presencePenalty = -2;
     if (i == 5)
       s.bias = {{requests[i].tokens[0], 3.0f}, {70, 4.0f}};
-    if (i == 1)
+    if (i == 1) { // each third token ends it
       s.minNewTokens = 4;
+      for (int32_t token = 0; token < 260; token += 3)
+        requests[i].eos->push_back(token);
+    }
   }
   return requests;
 }
@@ -343,8 +346,10 @@ int main(int argc, char **argv) {
   while (next < list.size() || !running.empty()) {
     if (next < list.size() && running.size() < std::max(1u, unsigned(jobs))) {
       const Mutant::Kind kind = list[next]->kind;
-      running.push_back(
-          start(kind == Mutant::Pipeline ? bench : kind == Mutant::Edits ? ofEdits : ofIndex, *list[next]));
+      running.push_back(start(kind == Mutant::Pipeline ? bench
+                              : kind == Mutant::Edits  ? ofEdits
+                                                       : ofIndex,
+                              *list[next]));
       ++next;
       continue;
     }

@@ -42,7 +42,8 @@ megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
   add("tokens", number(tokens, "n", 1, 1 << 24), "Tokens to generate per request (default: 64)");
   add("sampling", text(sampling, "json"),
       "How tokens are drawn, as `sampling` of a request says it, in a file that draws by that: "
-      "'{\"temperature\": 0.8, \"frequency_penalty\": 0.5}'. For a format, tokens of a shape spell texts that are made up");
+      "'{\"temperature\": 0.8, \"frequency_penalty\": 0.5}'. For a format, tokens of a shape spell texts that are made "
+      "up");
   add("repeats", number(repeats, "n", 1, 1000),
       "Runs of each combination, after one that does not count; medians are printed (default: 5)");
   add("prefill", flag(prefill), "Feed the prompts; otherwise their K and V are in the pool, random");
@@ -80,7 +81,8 @@ bool BenchCommand::checkLive(Diagnostics &diags) {
   for (const char *own : {"prompts", "loads", "rates", "requests", "arrival-seed", "busy", "idle-seconds"})
     if (given(own) && !wanted)
       badOption(diags, std::string("--") + own, "it belongs to `--live`");
-  for (const char *other : {"context", "prefill", "phases", "timeline", "csv", "plot", "control", "ticks-per-launch", "sampling"})
+  for (const char *other :
+       {"context", "prefill", "phases", "timeline", "csv", "plot", "control", "ticks-per-launch", "sampling"})
     if (given(other) && wanted)
       badOption(diags, std::string("--") + other, "`--live` does not have it");
   if (diags.hasErrors())

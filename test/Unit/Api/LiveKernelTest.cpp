@@ -97,7 +97,8 @@ TEST(LiveKernel, BringsWhatChangesRows) {
     ASSERT_TRUE(session.submit(requests[i], i));
   Request large = requests[0];
   large.sampling.format = R"({"regex": "[a-f]{200}"})";
-  EXPECT_REFUSED(session.submit(large), "of the device, and the session has 30000; open it with greater `editBytes` [live-edits]");
+  EXPECT_REFUSED(session.submit(large),
+                 "of the device, and the session has 30000; open it with greater `editBytes` [live-edits]");
   ASSERT_TRUE(session.stop());
   listen(session, heard);
   for (size_t i = 0; i < requests.size(); ++i) {
