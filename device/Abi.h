@@ -551,12 +551,12 @@ template <int Models> struct LaunchParamsOf {
   long long logitsRows;    ///< of a live session 0
   TimeRecord *times;       ///< one and max_new_tokens of each request
   int kvHash;              ///< 1: the trace carries a hash of each row's K and V
+  int oracleStride;        ///< of `oracle`. Words stand in pairs: the parameters stand in shared memory
   // test hooks and limits
   const int *replay; ///< null, or the result of each row in the order they are fed, of
                      ///< another run: taken in place of the own one
   long long replayRows;
   const int *oracle; ///< null, or [requests][oracleStride]: drafts to propose
-  int oracleStride;
   const Corruption *corruptions;
   int numCorruptions;
   int maxTicks;         ///< 0 = no limit
@@ -565,10 +565,10 @@ template <int Models> struct LaunchParamsOf {
   Kept *kept;           ///< null, or what goes from launch to launch
   long long watchdogNs; ///< 0 = off
   // measurements
-  int kvInPlace;     ///< K and V of the first so many positions of each prompt (but never of its
-                     ///< last token) are in the pool already
-  TickRecord *ticks; ///< null, or [tickCapacity]
-  int tickCapacity;
+  int kvInPlace;              ///< K and V of the first so many positions of each prompt (but never of its
+                              ///< last token) are in the pool already
+  int tickCapacity;           ///< of `ticks`
+  TickRecord *ticks;          ///< null, or [tickCapacity]
   unsigned long long *stamps; ///< null, or [stampTicks][CTAs][stampWords] of a kernel with `--plan stamps=1`,
                               ///< see Stamps.cuh; ticks turn in it
   int stampTicks, stampWords;

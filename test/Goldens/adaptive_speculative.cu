@@ -37,6 +37,9 @@ struct Config {
   static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr bool edits = true; // settings of requests may change rows of logits
+  static constexpr int textPath = 0; // tokens on the path of a row of a tree, or of a kept row, at most
+  static constexpr int keptTexts = 0; // rows that requests keep
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -98,6 +101,7 @@ struct Verify {
   struct Sample0 {
     static constexpr ReducerKind reducer = ReducerKind::Sample;
     static constexpr int index = 0, place = 0, count = 1, part = 0;
+    static constexpr bool edited = true; // settings of requests may change its rows
     using Value = int;
   };
 };
@@ -113,7 +117,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 57 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 117 "adaptive_speculative.control.cu"
+#line 121 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), up to its call.
@@ -123,7 +127,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 127 "adaptive_speculative.control.cu"
+#line 131 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:65).
@@ -140,7 +144,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 69 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 144 "adaptive_speculative.control.cu"
+#line 148 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), up to its call.
@@ -151,7 +155,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 74 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 155 "adaptive_speculative.control.cu"
+#line 159 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:59), after its call.
@@ -159,7 +163,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 63 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 163 "adaptive_speculative.control.cu"
+#line 167 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:71), after its call.
@@ -183,7 +187,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 79 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 187 "adaptive_speculative.control.cu"
+#line 191 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:81).
@@ -213,7 +217,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 90 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 217 "adaptive_speculative.control.cu"
+#line 221 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 

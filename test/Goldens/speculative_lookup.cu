@@ -36,6 +36,9 @@ struct Config {
   static constexpr bool asksMore = true; // the models' code can do more than best tokens of chains
   static constexpr int queries = 1; // reducers of a call
   static constexpr int queryWords = 1; // that they give for a row, in LaunchParams::reduced
+  static constexpr bool edits = true; // settings of requests may change rows of logits
+  static constexpr int textPath = 0; // tokens on the path of a row of a tree, or of a kept row, at most
+  static constexpr int keptTexts = 0; // rows that requests keep
   static constexpr int requestVocab = 260; // tokens of the first model, which requests have
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
@@ -93,6 +96,7 @@ struct Verify {
   struct Sample0 {
     static constexpr ReducerKind reducer = ReducerKind::Sample;
     static constexpr int index = 0, place = 0, count = 1, part = 0;
+    static constexpr bool edited = true; // settings of requests may change its rows
     using Value = int;
   };
 };
@@ -108,7 +112,7 @@ static __device__ void admit(Activation &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 37 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 112 "speculative_lookup.control.cu"
+#line 116 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), up to its call.
@@ -118,7 +122,7 @@ static __device__ void prefillIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 42 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 122 "speculative_lookup.control.cu"
+#line 126 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:45).
@@ -130,7 +134,7 @@ static __device__ void propose(Activation &t) {
   // goto: VERIFY
 #line 49 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 134 "speculative_lookup.control.cu"
+#line 138 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), up to its call.
@@ -141,7 +145,7 @@ static __device__ void verifyIssue(Activation &t) {
   const auto tokens = t.tokens();
 #line 54 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), LogitsQuery<calls::Verify::Sample0>{.settings = t.sampling()});
-#line 145 "speculative_lookup.control.cu"
+#line 149 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:39), after its call.
@@ -149,7 +153,7 @@ static __device__ void prefillResume(Activation &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 43 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 153 "speculative_lookup.control.cu"
+#line 157 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:51), after its call.
@@ -168,7 +172,7 @@ static __device__ void verifyResume(Activation &t) {
   // goto: COMMIT
 #line 56 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 172 "speculative_lookup.control.cu"
+#line 176 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:58).
@@ -192,7 +196,7 @@ static __device__ void commit(Activation &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 66 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 196 "speculative_lookup.control.cu"
+#line 200 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
@@ -1063,7 +1067,7 @@ struct Model {
   __device__ __forceinline__ static void bringWide(int role) { wide::bring<::Wide>(role); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   static constexpr bool reduces = true;
-  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.queries == 0 || ::settleQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static bool settle() { return ::settlePass<matrices::Head>(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::best), reinterpret_cast<Words4 *>(sharedOfCta().params.flagged + Flagged::drawn), sharedOfCta().scratch); }
   __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.flagged + Flagged::drawn)); }
   __device__ __forceinline__ static void finishQueries() { if (sharedOfCta().draws.queries > 0) ::finishQueries(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.selection}, sharedOfCta().scratch); }
   __device__ __forceinline__ static int chunksAhead() { return ::chunksAhead(); }
