@@ -252,7 +252,7 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
       const int unit = first + k * parts;
       column[k] = unit < units ? columns.column(row.result, unit) : -1;
       const int at = max(min(column[k], vocab - 1), 0), word = min(at, edits.tokensOfSets - 1) / 32;
-      z[k] = kept.load(row.line, at);
+      z[k] = column[k] >= 0 && column[k] < vocab ? kept.load(row.line, at) : 0.0f; // others are of other CTAs
       const u32 banned = edits.setWord(edits.banned, word, 0), allowed = edits.setWord(edits.allowed, word, ~0u),
                 mask = edits.setWord(edits.mask, word, edits.masked ? 0 : ~0u);
       biased[k] = edits.setWord(edits.biased, word, 0);

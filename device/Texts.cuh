@@ -46,7 +46,7 @@ template <class Config> struct TextMemory {
 template <class Config> __device__ __forceinline__ void openText(const abi::LaunchParams &p, int slot) {
   if constexpr (hasEdits<Config>())
     if (p.texts)
-      TextMemory<Config>::slot(p, slot).counted = -1;
+      TextMemory<Config>::slot(p, slot) = {-1};
 }
 
 /// Notes how far the text of a slot is known. One thread.
@@ -183,13 +183,23 @@ __device__ __noinline__ KnownText countText(Control &c, const Request &r, int sl
         reinterpret_cast<Words4 *>(seen)[i] = {0, 0, 0, 0};
       __syncwarp();
     }
+    constexpr int together = 8; // of a long prompt several loads are on their way
 #pragma unroll 1
-    for (int i = known.counted + laneId(); i < r.numTokens; i += 32)
-      if (const int token = (int)loadWord(tokens + i); isTokenOf(token, Config::requestVocab)) {
-        atomicOr(seen + token / 32, 1u << (token & 31));
-        if (i >= r.promptLen)
-          atomicAdd(counts + token, 1);
+    for (int base = known.counted; base < r.numTokens; base += 32 * together) {
+      int token[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        const int i = base + 32 * k + laneId();
+        token[k] = i < r.numTokens ? (int)loadWord(tokens + i) : -1;
       }
+#pragma unroll
+      for (int k = 0; k < together; ++k)
+        if (isTokenOf(token[k], Config::requestVocab)) {
+          atomicOr(seen + token[k] / 32, 1u << (token[k] & 31));
+          if (base + 32 * k + laneId() >= r.promptLen)
+            atomicAdd(counts + token[k], 1);
+        }
+    }
   }
   if (known.format) {
 #pragma unroll 1

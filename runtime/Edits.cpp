@@ -191,15 +191,33 @@ void EditPlaces::give(int place, size_t bytes) {
     }
 }
 
+static size_t upTo16(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
 size_t EditImages::bytesOf(const Request &request, int64_t vocabulary) {
   size_t bytes = editsOf(request, abi::kNone, vocabulary).size();
-  if (const auto &format = request.format.tokens)
-    bytes += imageOf(*format, 0).size() + imageOf(*format->tokens).size();
-  return bytes;
+  const auto &format = request.format.tokens;
+  if (!format)
+    return bytes;
+  const size_t states = format->format.automaton.states();
+  bytes += sizeof(abi::Format) + states * 256 * sizeof(uint16_t) + upTo16(4 * states) +
+           upTo16(4 * format->masks.bits.size());
+  size_t longOnes = 0;
+  for (const std::string &token : format->tokens->tokens)
+    if (token.size() > sizeof(abi::TokenSpelling::words))
+      longOnes += (token.size() + 3) / 4 * 4;
+  return bytes + sizeof(abi::TokenBytes) + format->tokens->tokens.size() * sizeof(abi::TokenSpelling) +
+         upTo16(longOnes);
 }
 
 std::optional<int> EditImages::put(const std::vector<char> &image, const Put &put) {
-  const std::optional<int> place = places.take(image.size());
+  std::optional<int> place = places.take(image.size());
+  while (!place && !unheld.empty()) {
+    const auto it = formats.find(unheld.front());
+    places.give(it->second.place, it->second.bytes);
+    formats.erase(it);
+    unheld.pop_front();
+    place = places.take(image.size());
+  }
   if (place && !put(*place, image)) {
     places.give(*place, image.size());
     return std::nullopt;
@@ -207,42 +225,40 @@ std::optional<int> EditImages::put(const std::vector<char> &image, const Put &pu
   return place;
 }
 
-void EditImages::release(const void *key) {
-  const auto it = shared.find(key);
-  if (it == shared.end() || --it->second.holders > 0)
-    return;
-  places.give(it->second.place, it->second.bytes);
-  const auto format = it->second.format;
-  shared.erase(it);
-  if (format)
-    release(format->tokens.get());
+void EditImages::release(const automata::TokenFormat *format) {
+  const auto it = formats.find(format);
+  if (it != formats.end() && --it->second.holders == 0)
+    unheld.push_back(format);
+}
+
+/// The place of a format, which has a holder more then.
+std::optional<int> EditImages::hold(const std::shared_ptr<const automata::TokenFormat> &format, const Put &how) {
+  auto spelled = tokens.find(format->tokens);
+  if (spelled == tokens.end()) {
+    const std::optional<int> place = put(imageOf(*format->tokens), how);
+    if (!place)
+      return std::nullopt;
+    spelled = tokens.emplace(format->tokens, *place).first;
+  }
+  auto it = formats.find(format.get());
+  if (it == formats.end()) {
+    const std::vector<char> image = imageOf(*format, spelled->second);
+    const std::optional<int> place = put(image, how);
+    if (!place)
+      return std::nullopt;
+    it = formats.emplace(format.get(), OfFormat{*place, image.size(), 0, format}).first;
+  } else if (it->second.holders == 0) {
+    unheld.remove(format.get());
+  }
+  ++it->second.holders;
+  return it->second.place;
 }
 
 std::optional<int> EditImages::add(const Request &request, const Put &how) {
   const std::shared_ptr<const automata::TokenFormat> &format = request.format.tokens;
-  /// Place of what others may have, too. It has a holder more then.
-  const auto share = [&](const void *key, const auto &make,
-                         const std::shared_ptr<const automata::TokenFormat> &of) -> std::optional<int> {
-    auto it = shared.find(key);
-    if (it == shared.end()) {
-      const std::vector<char> image = make();
-      const std::optional<int> place = put(image, how);
-      if (!place)
-        return std::nullopt;
-      it = shared.emplace(key, Shared{*place, image.size(), 0, of}).first;
-    }
-    ++it->second.holders;
-    return it->second.place;
-  };
   int formatPlace = abi::kNone;
   if (format) {
-    const auto tokens = share(format->tokens.get(), [&] { return imageOf(*format->tokens); }, nullptr);
-    if (!tokens)
-      return std::nullopt;
-    const bool known = shared.count(format.get());
-    const auto place = share(format.get(), [&] { return imageOf(*format, *tokens); }, format);
-    if (!place || known) // a format holds its tokens once
-      release(format->tokens.get());
+    const std::optional<int> place = hold(format, how);
     if (!place)
       return std::nullopt;
     formatPlace = *place;

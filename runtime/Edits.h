@@ -10,6 +10,7 @@
 #include "megalith/Automata/TokenFormat.h"
 #include "megalith/Request.h"
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <vector>
@@ -45,14 +46,15 @@ private:
   std::map<int, int> free; ///< place and how many, in 16 bytes
 };
 
-/// The images of the requests that a kernel has. Requests share those of equal formats.
+/// The images of the requests that a kernel has. Requests share those of equal formats. A format that no request has
+/// any more stays until its room is needed, and what tokens spell stays for good.
 class EditImages {
 public:
   /// Puts an image at a place. False: it could not.
   using Put = std::function<bool(int place, const std::vector<char> &image)>;
   EditImages(size_t bytes, int64_t vocabulary) : places(bytes), vocabulary(vocabulary) {}
 
-  /// What a request with edits takes, without what it may share with others.
+  /// What a request with edits takes, also where it would share it with others.
   static size_t bytesOf(const Request &request, int64_t vocabulary);
   /// Puts in what the request needs. Its place; nullopt: there is no room now, or `put` could not.
   std::optional<int> add(const Request &request, const Put &put);
@@ -60,22 +62,25 @@ public:
   void drop(int place);
 
 private:
-  struct Shared {
+  struct OfFormat {
     int place;
     size_t bytes;
     int holders;
-    std::shared_ptr<const automata::TokenFormat> format; ///< null: of the tokens
+    std::shared_ptr<const automata::TokenFormat> format; ///< so that no other one gets its address
   };
   struct Held {
     size_t bytes;
     const automata::TokenFormat *format;
   };
   std::optional<int> put(const std::vector<char> &image, const Put &put);
-  void release(const void *key);
+  std::optional<int> hold(const std::shared_ptr<const automata::TokenFormat> &format, const Put &put);
+  void release(const automata::TokenFormat *format);
 
   EditPlaces places;
   int64_t vocabulary;
-  std::map<const void *, Shared> shared; ///< formats and tokens
+  std::map<std::shared_ptr<const automata::TokenBytes>, int> tokens; ///< their places
+  std::map<const automata::TokenFormat *, OfFormat> formats;
+  std::list<const automata::TokenFormat *> unheld; ///< the one that was let go first is in front
   std::map<int, Held> held;
 };
 

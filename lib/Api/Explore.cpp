@@ -30,10 +30,13 @@ namespace {
 
 class Exploring {
 public:
-  Exploring(const Program &program, const std::vector<Request> &requests, const tools::ExploreOptions &options)
-      : program(program), requests(requests), options(options), diags(program.internals()->sources) {}
+  Exploring(const Program &program, const std::vector<Request> &given, const tools::ExploreOptions &options)
+      : program(program), options(options), diags(program.internals()->sources),
+        requests(checkedRequests(*program.internals(), given, diags)) {}
 
   Expected<tools::Exploration> run() {
+    if (diags.hasErrors())
+      return diags.messages();
     KernelOptions how;
     how.device = Device::Cpu;
     how.sourceFiles = options.sourceFiles;
@@ -101,9 +104,9 @@ public:
 
 private:
   const Program &program;
-  const std::vector<Request> &requests;
   const tools::ExploreOptions &options;
   Diagnostics diags;
+  const std::vector<Request> requests;
 
   /// Replays the first schedule's trace on the reference executor. All others were equal to it.
   void compareWithReference(RunOptions oneRun, const runtime::RunOutcome &run) {

@@ -47,7 +47,8 @@ static std::string whyNot(const Kernel::State &kernel, size_t requests, const Ru
 }
 
 /// The requests as executors take them: one without `eos` has the checkpoint's. Reports those that can never run.
-static std::vector<Request> checked(const Program::State &program, std::vector<Request> requests, Diagnostics &diags) {
+std::vector<Request> api::checkedRequests(const Program::State &program, std::vector<Request> requests,
+                                          Diagnostics &diags) {
   std::unordered_set<std::string> ids;
   for (size_t i = 0; i < requests.size(); ++i) {
     Request &request = requests[i];
@@ -204,7 +205,7 @@ Expected<Results> Kernel::run(std::vector<Request> given, const RunOptions &how)
     Diagnostics diags(sources);
     RunOptions options = how;
     const std::optional<Replay> replay = readReplay(options, diags);
-    const std::vector<Request> requests = checked(*state->program, std::move(given), diags);
+    const std::vector<Request> requests = checkedRequests(*state->program, std::move(given), diags);
     if (diags.hasErrors())
       return diags.messages();
     const Busy busy(*state);

@@ -171,6 +171,8 @@ bool readsSettings(const ir::Module &module);
 /// positions (`request-too-long`).
 /// Makes its format.
 void checkRequest(const Program::State &program, Request &request, Diagnostics &diags);
+/// All requests of a run, as an executor takes them.
+std::vector<Request> checkedRequests(const Program::State &program, std::vector<Request> requests, Diagnostics &diags);
 
 /// Options of a run that every executor takes.
 runtime::RunOptions engineOptions(const RunOptions &options, const runtime::Manifest &manifest,

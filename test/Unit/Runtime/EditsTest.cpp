@@ -58,7 +58,15 @@ TEST(Edits, RequestsShareFormats) {
   ASSERT_TRUE(images.add(withFormat(formats, R"({"choice": ["ab"]})"), put));
   EXPECT_EQ(written, 6); // the tokens are there
   images.drop(*second);
+  const auto third = images.add(withFormat(formats, R"({"regex": "a+b"})"), put);
+  ASSERT_TRUE(third);
+  EXPECT_EQ(written, 7); // so is the format, which nobody had
+  images.drop(*third);
   EXPECT_EQ(images.add(withFormat(formats, R"({"regex": "a{900}"})"), put), std::nullopt);
+  ASSERT_TRUE(images.add(withFormat(formats, R"({"regex": "a{19}"})"), put)); // in place of it
+  const Request last = withFormat(formats, R"({"regex": "a+b"})");
+  EXPECT_EQ(EditImages::bytesOf(last, 5), editsOf(last, 0, 5).size() + imageOf(*last.format.tokens, 0).size() +
+                                              imageOf(*last.format.tokens->tokens).size());
 }
 
 TEST(Edits, WhatCannotBePutIsFreeAgain) {
