@@ -62,6 +62,15 @@ struct RowToEdit {
   u32 purpose;
 };
 
+/// Units of columns that a warp edits side by side, a lane's of each; bit k of a word is of unit k.
+constexpr int kUnitsAtOnce = 4;
+struct EditedUnits {
+  int column[kUnitsAtOnce];
+  float z[kUnitsAtOnce];
+  u32 has, left;      ///< the lane has a column; its token may come
+  u32 hasBias, known; ///< a number is added to it; it is one of the request's tokens
+};
+
 /// What changes a row. All lanes of a warp have the same, but for `end` and `onPath`.
 struct RowEdits {
   const char *edits; ///< abi::Edits
@@ -151,7 +160,7 @@ struct RowEdits {
   }
   /// What depends on the lists of a row: whether its token may come, which the sets say so far; and how often it stands
   /// on the path. The warp.
-  __device__ __noinline__ int takeText(int token, bool &may) const {
+  __device__ __forceinline__ int takeText(int token, bool &may) const {
     if (masked && eosCount > 0 && timesIn(edits + ends, end, eosCount, token))
       may = mayEnd && !isOut(token);
     if (early && timesIn(edits + ends, end, endCount, token))
@@ -188,9 +197,22 @@ struct RowEdits {
         }
     return times;
   }
-  /// A logit, but for whether its token may come. `known`, `more`: as of timesOf. Out of line: few tokens are changed,
-  /// and code that runs once in a pass comes from far away.
-  __device__ __noinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
+  /// Changes what is not only left out. Out of line: few tokens are changed, and code that runs once in a pass comes
+  /// from far away. `takesText`: the lists count, too. The warp.
+  __device__ __noinline__ void change(EditedUnits &of, bool takesText) const {
+    assumeLocal(&of);
+#pragma unroll 1
+    for (int k = 0; k < kUnitsAtOnce; ++k) {
+      const int token = of.has >> k & 1 ? of.column[k] : -1;
+      bool may = of.left >> k & 1;
+      const int more = takesText ? takeText(token, may) : 0;
+      if (may)
+        of.z[k] = edited(of.z[k], token, of.hasBias >> k & 1, of.known >> k & 1, more);
+      of.left = (of.left & ~(1u << k)) | (may ? 1u : 0u) << k;
+    }
+  }
+  /// A logit, but for whether its token may come. `known`, `more`: as of timesOf.
+  __device__ __forceinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
     if (hasBias)
       z = __fadd_rn(z, biasOf(token));
     if (known || more) {
@@ -232,12 +254,17 @@ template <class Kept, class Columns>
 __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kept, Columns columns,
                                             const RowToEdit &given, int part, int parts, float *keep) {
   assumeShared(&p);
-  constexpr int together = 4; // units whose loads are on their way side by side
+  constexpr int together = kUnitsAtOnce;
   const RowToEdit row = given;
   const RowEdits edits(p, row);
   const int units = columns.units(row.result), vocab = Kept::vocabOf(row.line);
   const bool takesText = (edits.masked && edits.eosCount > 0) || edits.early || edits.pathTokens > 0;
   const float scale = row.draws ? __fdividef(1.0f, row.temperature) : 0.0f;
+  const u32 *const banned = edits.banned, *const allowed = edits.allowed, *const mask = edits.mask,
+                   *const biased = edits.biased, *const seen = edits.penalties ? edits.seen : nullptr;
+  const u32 ofNoMask = edits.masked ? 0 : ~0u, beyond = allowed || edits.masked ? ~0u : 0;
+  const int tokensOfSets = edits.tokensOfSets;
+  const char *const logits = kept.at(row.line, 0);
   Best best, drawn;
   float bestLogit = 0.0f;
   int bestColumn = -1;
@@ -246,42 +273,49 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
   for (int first = part; first < units; first += parts * together) {
     int column[together];
     float z[together];
-    u32 out[together], biased[together], seen[together];
+    u32 out[together], changed[together], biases[together];
 #pragma unroll
     for (int k = 0; k < together; ++k) {
       const int unit = first + k * parts;
       column[k] = unit < units ? columns.column(row.result, unit) : -1;
-      const int at = max(min(column[k], vocab - 1), 0), word = min(at, edits.tokensOfSets - 1) / 32;
-      z[k] = column[k] >= 0 && column[k] < vocab ? kept.load(row.line, at) : 0.0f; // others are of other CTAs
-      const u32 banned = edits.setWord(edits.banned, word, 0), allowed = edits.setWord(edits.allowed, word, ~0u),
-                mask = edits.setWord(edits.mask, word, edits.masked ? 0 : ~0u);
-      biased[k] = edits.setWord(edits.biased, word, 0);
-      seen[k] = edits.setWord(edits.penalties ? edits.seen : nullptr, word, 0);
-      out[k] = banned | ~allowed | ~mask;
-      if (at >= edits.tokensOfSets) { // another model has them
-        out[k] = edits.allowed || edits.masked ? ~0u : 0;
-        biased[k] = seen[k] = 0;
-      }
+      const int word = max(min(column[k], tokensOfSets - 1), 0) / 32;
+      const bool some = (u32)column[k] < (u32)vocab; // others are of other CTAs
+      z[k] = some ? Kept::loadAt(logits, column[k]) : 0.0f;
+      out[k] = RowEdits::setWord(banned, word, 0) | ~RowEdits::setWord(allowed, word, ~0u) |
+               ~RowEdits::setWord(mask, word, ofNoMask);
+      biases[k] = RowEdits::setWord(biased, word, 0);
+      changed[k] = RowEdits::setWord(seen, word, 0);
     }
-    u32 left = 0; // bit k: of unit k the lane's token may come
+    // Bit k: of unit k the lane has a column; its token may come; a number is added to it; the request has it.
+    u32 has = 0, left = 0, hasBias = 0, known = 0;
 #pragma unroll
     for (int k = 0; k < together; ++k) {
-      const u32 bit = 1u << (column[k] & 31);
-      const bool some = column[k] >= 0 && column[k] < vocab;
-      bool may = some && !(out[k] & bit);
-      nan = nan || (some && z[k] != z[k]);
-      int more = 0;
-      if (takesText)
-        more = edits.takeText(some ? column[k] : -1, may);
-      if (may && ((biased[k] & bit) || (seen[k] & bit) || more))
-        z[k] = edits.edited(z[k], column[k], biased[k] & bit, seen[k] & bit, more);
-      if (may) {
-        const bool isBest = bestColumn < 0 || z[k] > bestLogit || (z[k] == bestLogit && column[k] < bestColumn);
-        bestLogit = isBest ? z[k] : bestLogit;
-        bestColumn = isBest ? column[k] : bestColumn;
-        left |= 1u << k;
-      }
-      if (keep && column[k] >= 0 && column[k] < vocab + (vocab & 1)) // they are read in pairs
+      const bool some = (u32)column[k] < (u32)vocab, ofSets = column[k] < tokensOfSets; // others have other models
+      const int bit = column[k] & 31;
+      nan = nan || z[k] != z[k];
+      has |= (some ? 1u : 0u) << k;
+      left |= (some && !((ofSets ? out[k] >> bit : beyond) & 1) ? 1u : 0u) << k;
+      hasBias |= (ofSets ? biases[k] >> bit & 1 : 0) << k;
+      known |= (ofSets ? changed[k] >> bit & 1 : 0) << k;
+    }
+    if (takesText || __any_sync(~0u, (left & (hasBias | known)) != 0)) {
+      EditedUnits of = {{}, {}, has, left, hasBias, known};
+#pragma unroll
+      for (int k = 0; k < together; ++k)
+        of.column[k] = column[k], of.z[k] = z[k];
+      edits.change(of, takesText);
+      left = of.left;
+#pragma unroll
+      for (int k = 0; k < together; ++k)
+        z[k] = of.z[k];
+    }
+#pragma unroll
+    for (int k = 0; k < together; ++k) {
+      const bool may = left >> k & 1,
+                 isBest = may && (bestColumn < 0 || z[k] > bestLogit || (z[k] == bestLogit && column[k] < bestColumn));
+      bestLogit = isBest ? z[k] : bestLogit;
+      bestColumn = isBest ? column[k] : bestColumn;
+      if (keep && (u32)column[k] < (u32)(vocab + (vocab & 1))) // they are read in pairs
         keep[column[k]] = may ? z[k] : __uint_as_float(kRefused);
     }
     if (!row.draws || !__any_sync(~0u, left != 0))

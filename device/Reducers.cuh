@@ -114,11 +114,12 @@ template <class Number, int Vocab, int KeptVocab = Vocab> struct KeptLogits {
     else
       *reinterpret_cast<Float2 *>(at(row, column)) = {logits.v[0], logits.v[1]};
   }
-  __device__ __forceinline__ float load(int row, int column) const {
+  /// Of a row that begins at `row`.
+  __device__ __forceinline__ static float loadAt(const char *row, int column) {
     if constexpr (rounded)
-      return bf16ToFloat((u16)loadHalfWord(at(row, column)));
+      return bf16ToFloat((u16)loadHalfWord(row + column * 2));
     else
-      return __uint_as_float(loadWord(at(row, column)));
+      return __uint_as_float(loadWord(row + column * 4));
   }
   __device__ __forceinline__ Floats<2> loadPair(int row, int column) const {
     const u32 word = loadWord(at(row, column));

@@ -62,6 +62,8 @@ public:
     reportAccepted(*program, diags);
     if (!command.live.parts.empty())
       return benchLive(command, *program, diags);
+    if (!got(requests(*program, command.contexts.front(), 1), diags)) // before a kernel is made for them
+      return false;
     subject.shape = shapeName(program->configFile());
     subject.accepted = program->accepted();
     subject.control = controlName(command.control, command.ticksPerLaunch);
