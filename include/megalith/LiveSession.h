@@ -42,7 +42,7 @@ struct LiveOptions {
   int64_t logitLines = 0;
   /// Of a kernel whose pipeline has settings that change rows of logits: memory of the device for them. Requests with
   /// equal formats share theirs. One for which there is no room now waits
-  size_t editBytes = 64 << 20;
+  size_t editBytes = 67108864;
   /// Keeps a trace: so many bytes of memory for ticks, of the device where a kernel runs there, and of the host for
   /// requests, at least 4096. The session goes on when it is full, without a trace. 0: none
   size_t trace = 0;

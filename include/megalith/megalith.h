@@ -415,7 +415,7 @@ typedef struct megalith_live_options {
 } megalith_live_options;
 /* from LiveOptions.def: INIT megalith_live_options, NUMBER + 0, 0 */
 #define MEGALITH_LIVE_OPTIONS_INIT                                                                                     \
-  {sizeof(megalith_live_options), 256, 4096, 0, 64, 1024, 0, 10, 10000, 0, 64 << 20, 0, 0, 0}
+  {sizeof(megalith_live_options), 256, 4096, 0, 64, 1024, 0, 10, 10000, 0, 67108864, 0, 0, 0}
 /* --- */
 
 /** The kernel is the session's until it is stopped. */
