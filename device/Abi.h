@@ -530,7 +530,8 @@ template <int Models> struct LaunchParamsOf {
   const Settings *settings; ///< [requests]
   const char *edits;        ///< what settings of requests change of their rows
   char *texts;              ///< and of the requests' texts what that takes; null where nothing has edits
-  char *queries;     ///< QueryHeader, RowDraws, RowQueries of a pass; after them control's CallQueries of each slot
+  char *
+      queries; ///< QueryHeader, RowDraws, RowEdits, RowQueries of a pass; after them control's CallQueries of each slot
   unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
   char *selection;   ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept
                      ///< rows of logits, the last one first

@@ -86,7 +86,6 @@ struct RowEdits {
   bool mayEnd;
   int end, onPath; ///< the lane's of the first 32 of each list
 
-  __device__ __forceinline__ static long long longOf(u32 low, u32 high) { return (long long)((u64)high << 32 | low); }
   __device__ __forceinline__ static int itemOf(const void *list, int i, int count) {
     return i < count ? (int)loadWord(static_cast<const int *>(list) + i) : -1;
   }
@@ -323,26 +322,23 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
     float most[together]; // of each score, at most
     u32 word[together];
     float least = -3.4e38f; // of the best score
+    // Four lanes have four tokens that share words: each makes those of one unit.
+    static_assert(together == 4);
+    const int mine = laneId() & 3, four = laneId() & ~3;
+    const int own = mine < 2 ? (mine == 0 ? column[0] : column[1]) : (mine == 2 ? column[2] : column[3]);
+    const sampling::Words words =
+        sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
 #pragma unroll
-    for (int from = 0; from < together; from += 4) {
-      // Four lanes have four tokens that share words: each makes those of one unit.
-      const int mine = laneId() & 3, four = laneId() & ~3;
-      const int own =
-          mine < 2 ? (mine == 0 ? column[from] : column[from + 1]) : (mine == 2 ? column[from + 2] : column[from + 3]);
-      const sampling::Words words =
-          sampling::words({row.key[0], row.key[1]}, row.position, (u32)max(own, 0) / 4, row.purpose);
+    for (int k = 0; k < together; ++k) {
 #pragma unroll
-      for (int k = from; k < from + 4; ++k) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const u32 other = __shfl_sync(~0u, words.w[i], four + k - from);
-          word[k] = i == 0 || mine == i ? other : word[k];
-        }
-        const ScoreEstimate estimate = ScoreEstimate::of(z[k] * scale, word[k]);
-        most[k] = estimate.score + estimate.off;
-        if (left >> k & 1)
-          least = fmaxf(least, estimate.score - estimate.off);
+      for (int i = 0; i < 4; ++i) {
+        const u32 other = __shfl_sync(~0u, words.w[i], four + k);
+        word[k] = i == 0 || mine == i ? other : word[k];
       }
+      const ScoreEstimate estimate = ScoreEstimate::of(z[k] * scale, word[k]);
+      most[k] = estimate.score + estimate.off;
+      if (left >> k & 1)
+        least = fmaxf(least, estimate.score - estimate.off);
     }
     least = Best::valueOf(__reduce_max_sync(~0u, Best::ordered(least)));
 #pragma unroll

@@ -98,9 +98,8 @@ struct KnownText {
   }
 };
 
-/// As it stands in memory. `there`: of the slot's request.
+/// An abi::SlotText, at hand.
 __device__ __forceinline__ KnownText knownText(const abi::LaunchParams &p, const Words4 (&w)[4]) {
-  const auto longOf = [](u32 low, u32 high) { return (long long)((u64)high << 32 | low); };
   const long long format = longOf(w[1].z, w[1].w);
   return {(int)w[0].x,
           (int)w[0].y,

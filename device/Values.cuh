@@ -173,6 +173,9 @@ template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int c
   return K % 8 == 0 ? words : keepBelow(words, column, K);
 }
 
+/// A number of two words.
+__device__ __forceinline__ long long longOf(u32 low, u32 high) { return (long long)((u64)high << 32 | low); }
+
 /// Whether a model with so many tokens has this one.
 __device__ __forceinline__ bool isTokenOf(int token, int vocab) { return (unsigned)token < (unsigned)vocab; }
 

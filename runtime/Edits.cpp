@@ -56,7 +56,7 @@ std::string formatOf(const Request &request, const std::vector<int32_t> &answer)
   const auto &format = request.format.tokens;
   if (!format)
     return "";
-  return format->isComplete(walkFormat(request, format->format.automaton.start, answer)) ? "complete" : "partial";
+  return format->endOf(walkFormat(request, format->format.automaton.start, answer));
 }
 
 std::vector<char> imageOf(const automata::TokenBytes &tokens) {

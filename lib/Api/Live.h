@@ -100,6 +100,8 @@ public:
   /// comes with the next call. That a session drains or stops is told by each call. It cuts the wait of one call short,
   /// and of all when the executor has nothing left.
   LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
+  /// Requests that take() gave last, for which the executor has no room now: they wait again, and come before others.
+  void giveBack(std::span<const LiveArrival> arrivals);
   /// New tokens of a request, the state that it is in. `at` is of the session's clock, `deviceNs` of the device's, if
   /// it has one. `logprobs`: of each token, if it asked for them. `found`: as LiveEvent has it.
   void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at,

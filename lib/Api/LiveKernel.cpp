@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
-#include <set>
+#include <span>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -190,26 +190,19 @@ bool LiveKernel::arrive(LiveQueue &queue, const LiveArrival &arrival) {
 /// Takes what the host wants. `waits`: for a while, when there is nothing. Whether there was something.
 bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
   // There is room for all orders that entries can have.
-  const LiveNews news = queue.take(held.empty() ? freeEntries.size() : 0, 64,
-                                   waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
+  const LiveNews news =
+      queue.take(freeEntries.size(), 64, waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
   for (const uint64_t number : news.cancels)
     if (const auto at = entryOf.find(number); at != entryOf.end())
       rings->cancel(at->second, static_cast<int>(number & INT32_MAX));
-    else
-      heldCancels.insert(number);
-  held.insert(held.end(), news.arrivals.begin(), news.arrivals.end());
-  bool some = !news.cancels.empty();
-  while (!held.empty() && arrive(queue, held.front())) {
-    if (const uint64_t number = held.front().number; heldCancels.erase(number))
-      rings->cancel(entryOf.at(number), static_cast<int>(number & INT32_MAX));
-    held.pop_front();
-    some = true;
-  }
-  if (held.empty())
-    heldCancels.clear();
-  drained = drained || news.drained;
+  size_t placed = 0;
+  while (placed < news.arrivals.size() && arrive(queue, news.arrivals[placed]))
+    ++placed;
+  const auto left = std::span(news.arrivals).subspan(placed);
+  queue.giveBack(left);
+  drained = drained || (news.drained && left.empty());
   stopNow = stopNow || news.stopNow;
-  return some;
+  return !news.cancels.empty() || placed > 0;
 }
 
 /// Tells the queue what is new of a request. How many rows of logits that took.
@@ -235,7 +228,7 @@ size_t LiveKernel::passOn(LiveQueue &queue, const HeldNews &heard) {
   const auto &header = *reinterpret_cast<const abi::RequestHeader *>(heard.update.descriptor.data());
   LiveEnd end{runtime::endOf(m, header)};
   if (entry.formatted)
-    end.format = entry.formatted->format.tokens->isComplete(entry.formatState) ? "complete" : "partial";
+    end.format = entry.formatted->format.tokens->endOf(entry.formatState);
   // One that ends in the tick that admits it was never seen with its slot.
   end.admitted = entry.admitted < 0 && header.rows > 0 ? heard.at : entry.admitted;
   const uint64_t number = entry.number;
@@ -348,13 +341,13 @@ std::optional<Messages> LiveKernel::look() {
 
 /// One round of the worker.
 std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
-  const bool idle = entryOf.empty() && held.empty();
+  const bool idle = entryOf.empty();
   bool some = !stopTold && takeOrders(queue, idle);
   if (notWritten)
     return failure(*notWritten);
   some = readNews(queue) || some;
   some = scorePrompts(queue) || some;
-  if (!stopTold && (stopNow || (drained && entryOf.empty() && held.empty()))) {
+  if (!stopTold && (stopNow || (drained && entryOf.empty()))) {
     rings->stop(stopNow ? abi::kStopsNow : abi::kStopsDrained);
     stopTold = true;
   }

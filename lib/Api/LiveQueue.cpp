@@ -203,6 +203,24 @@ LiveNews LiveQueue::take(size_t mostArrivals, size_t mostCancels, Milliseconds p
   return out;
 }
 
+void LiveQueue::giveBack(std::span<const LiveArrival> arrivals) {
+  const Lock lock(mutex);
+  for (const LiveArrival &arrival : arrivals) {
+    Entry &entry = entries.at(arrival.number);
+    entry.taken = false;
+    --running;
+    promptTokens -= entry.promptTokens;
+    queueOf(entry).insert(arrival.number);
+    if (entry.alarm)
+      alarms.insert({*entry.alarm, arrival.number});
+    // What came meanwhile was for one that runs.
+    if (entry.cancelled)
+      endWaiting(arrival.number, "cancelled", states.cancelled);
+    else if (stopped)
+      endWaiting(arrival.number, "limit", states.initial);
+  }
+}
+
 void LiveQueue::leaveQueue(uint64_t number, const Entry &entry) {
   queueOf(entry).erase(number);
   if (entry.alarm)

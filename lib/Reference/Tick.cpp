@@ -510,7 +510,7 @@ RequestEnd Machine::endOf(const Running &r) const {
     end.faultDetail = faultDetail(end.fault, r.faultNumbers);
   }
   if (r.format())
-    end.format = r.format()->isComplete(r.formatState) ? "complete" : "partial";
+    end.format = r.format()->endOf(r.formatState);
   end.passes = r.result.passes;
   end.rows = r.result.rows;
   end.found = r.result.found;

@@ -156,16 +156,11 @@ Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &reques
     return live.error;
   std::vector<int> edits;
   runtime::EditImages images(static_cast<size_t>(table.editBytes), vocabulary);
-  for (const Request &request : requests)
-    edits.push_back(!request.sampling.edits() ? abi::kNone
-                                              : images
-                                                    .add(request,
-                                                         [&](int place, const std::vector<char> &image) {
-                                                           return !(*live)->write(offsetof(abi::HostParams, edits),
-                                                                                  image.data(), image.size(),
-                                                                                  place * size_t{16});
-                                                         })
-                                                    .value_or(abi::kNone));
+  const auto put = [&](int place, const std::vector<char> &image) {
+    return !(*live)->write(offsetof(abi::HostParams, edits), image.data(), image.size(), place * size_t{16});
+  };
+  for (const Request &request : requests) // there is room for all
+    edits.push_back(request.sampling.edits() ? images.add(request, put).value() : abi::kNone);
   host.emplace(**live, (*live)->rings(), requests, script, options.seed, edits, play.requests);
   for (;;) {
     if (runtime::Failure failed = (*live)->launch())

@@ -67,6 +67,7 @@ public:
     subject.shape = shapeName(program->configFile());
     subject.accepted = program->accepted();
     subject.control = controlName(command.control, command.ticksPerLaunch);
+    subject.sampling = command.sampling;
     {
       auto engine = load(*program, false);
       if (!engine)
@@ -77,8 +78,9 @@ public:
                          "several models or calls in loops");
       if (!command.json)
         llvm::outs() << acceptedLine(subject.accepted)
-                     << fmt::format("{}: {}, {} new tokens{}{}\n{}", engine->shape().device, subject.shape,
-                                    command.tokens, subject.control == "resident" ? "" : ", control " + subject.control,
+                     << fmt::format("{}: {}, {} new tokens{}{}{}\n{}", engine->shape().device, subject.shape,
+                                    command.tokens, command.sampling.empty() ? "" : ", sampling " + command.sampling,
+                                    subject.control == "resident" ? "" : ", control " + subject.control,
                                     engine->shape().pages && !command.prefill ? ", K and V of the context in place"
                                                                               : "",
                                     formatTableHead(!command.cpu, command.prefill));
@@ -110,7 +112,7 @@ private:
     std::string title = subject.shape + ", " + subject.device;
     for (const std::string &name : subject.accepted)
       title += ", accepted " + name;
-    return title;
+    return title + (subject.sampling.empty() ? "" : ", sampling " + subject.sampling);
   }
 
   std::vector<std::pair<int64_t, int64_t>> combinations() const {

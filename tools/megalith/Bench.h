@@ -97,6 +97,7 @@ struct BenchSubject {
   std::string device, shape;
   std::vector<std::string> accepted; ///< of config.json, on the user's word
   std::string control;               ///< who keeps the loop
+  std::string sampling;              ///< of all requests; empty: that of no member
 };
 std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject &subject);
 /// Percent of the floor over the context, or over the batch when only that varies.

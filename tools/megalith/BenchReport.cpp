@@ -48,6 +48,8 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
     j["accepted"] = subject.accepted;
   if (subject.control != "resident")
     j["control"] = subject.control;
+  if (!subject.sampling.empty())
+    j["sampling"] = nlohmann::ordered_json::parse(subject.sampling);
   j["context"] = p.context;
   j["batch"] = p.batch;
   if (p.times) {
@@ -81,7 +83,8 @@ std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject 
   const bool accepted = !subject.accepted.empty();
   std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms";
   const bool control = subject.control != "resident";
-  out += std::string(accepted ? ",accepted" : "") + (control ? ",control" : "") + "\n";
+  const bool sampling = !subject.sampling.empty();
+  out += std::string(accepted ? ",accepted" : "") + (control ? ",control" : "") + (sampling ? ",sampling" : "") + "\n";
   for (const BenchPoint &p : points) {
     out += fmt::format("{},{},{}", csvField(subject.shape), p.context, p.batch);
     if (p.times)
@@ -94,6 +97,8 @@ std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject 
       out += "," + csvField(fmt::format("{}", fmt::join(subject.accepted, " ")));
     if (control)
       out += "," + csvField(subject.control);
+    if (sampling)
+      out += "," + csvField(subject.sampling);
     out += "\n";
   }
   return out;

@@ -36,6 +36,8 @@ struct TokenFormat {
   bool isComplete(uint16_t state) const { return state != Automaton::Dead && format.automaton.accepting[state]; }
   /// It is complete, and nothing can follow.
   bool isFinal(uint16_t state) const { return state != Automaton::Dead && format.automaton.final[state]; }
+  /// RequestEnd::format of an answer that leaves it in this state.
+  const char *endOf(uint16_t state) const { return isComplete(state) ? "complete" : "partial"; }
   /// Of memory.
   size_t bytes() const;
 };

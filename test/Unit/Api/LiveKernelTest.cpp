@@ -110,4 +110,33 @@ TEST(LiveKernel, BringsWhatChangesRows) {
   }
 }
 
+/// One that waits for room is taken back, or late, as others that wait are.
+TEST(LiveKernel, EndsThoseThatWaitForRoom) {
+  const Kernel kernel = loaded(compiled("sampled.yaml", {{"slots", "4"}, {"kv_pages", "64"}}), Device::Cpu);
+  Request large = request(1900);
+  large.sampling.format = R"({"regex": "[a-f]{40,}"})";
+  Request other = request(5);
+  other.sampling.format = R"({"regex": "[g-m]{40,}"})";
+  LiveSession session = opened(kernel, {.places = 4, .editBytes = 30000});
+  Heard heard;
+  ASSERT_TRUE(session.submit(large, 0));
+  listenForTokens(session, heard, 0);
+  Request late = other;
+  late.deadlineMs = 50;
+  ASSERT_TRUE(session.submit(late, 1));
+  ASSERT_TRUE(session.submit(other, 2));
+  ASSERT_TRUE(session.submit(other, 3));
+  listen(session, heard, [&] { return !heard.finish(1).empty(); });
+  EXPECT_EQ(heard.finish(1), "deadline");
+  ASSERT_TRUE(session.cancel(2));
+  listen(session, heard, [&] { return !heard.finish(2).empty(); });
+  EXPECT_EQ(heard.finish(2), "cancelled");
+  EXPECT_TRUE(heard.finish(0).empty()); // it still has the room
+  ASSERT_TRUE(session.cancel(0));
+  ASSERT_TRUE(session.stop());
+  listen(session, heard);
+  EXPECT_EQ(heard.finish(0), "cancelled");
+  EXPECT_EQ(heard.of[3].tokens.size(), 5u);
+}
+
 } // namespace live_testing
