@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 23;
+constexpr int kAbiVersion = 24;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -202,6 +202,8 @@ struct alignas(16) Format {
   int maskOf;                 ///< [states] ints: the number of a mask
   int masks;                  ///< [masks][bits]
   int tokens;                 ///< place of a TokenBytes
+  int likely;                 ///< [states] ints: the token that a model says there most likely; -1: it has a choice
+  int unused[3];
 };
 constexpr int kDeadState = 0xffff;
 /// What tokens spell in the middle of a text. TokenSpelling of each token of the vocabulary follow.

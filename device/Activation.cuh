@@ -219,6 +219,16 @@ template <class ControlType> struct ActivationOf : Binders {
     return tableAt<Rows, Columns, int>(words, count);
   }
 
+  /// Drafts along the text about which the request's format leaves no choice: up to `width` of them, at most
+  /// `Capacity`, which stand in `words`. Never the last token that the request may have.
+  template <int Capacity> __device__ Items<int> forced(int *words, int width) const {
+    width = min(min(width, Capacity), budget() - 1);
+    if constexpr (hasEdits<Config>())
+      if (width > 0 && hasFormat())
+        return {words, draftForced(textNow(), p.edits + 16ll * edits(), words, width)};
+    return {words, 0};
+  }
+
   // --- what stages do
   /// Stores a scalar. All lanes have read what they need before lane 0 writes.
   template <class Value, class Given> __device__ void set(Value &field, Given value) {
@@ -519,15 +529,19 @@ template <class ControlType> struct ActivationOf : Binders {
   }
 
 private:
-  /// Of `most` tokens that may be appended. The request has a format.
-  template <class View> __device__ __noinline__ FormatCut cutByFormat(const View &view, int most) const {
+  /// What is known of its text. It has a format.
+  __device__ __noinline__ KnownText textNow() const {
     if (slot >= 0)
-      return megalith::device::cutByFormat(countText(c, r, slot), view, most, Config::requestVocab);
+      return countText(c, r, slot);
     KnownText known = beginText(p, edits(), nullptr);
 #pragma unroll 1
     for (int i = r.promptLen; i < r.numTokens; ++i)
       known.state = known.step(known.state, (int)loadWord(p.tokens + r.tokenBegin + i));
-    return megalith::device::cutByFormat(known, view, most, Config::requestVocab);
+    return known;
+  }
+  /// Of `most` tokens that may be appended. The request has a format.
+  template <class View> __device__ __noinline__ FormatCut cutByFormat(const View &view, int most) const {
+    return megalith::device::cutByFormat(textNow(), view, most, Config::requestVocab);
   }
 
   /// Of a live session, when `count` tokens are appended: those that no row predicted, because tokens before them were

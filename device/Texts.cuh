@@ -98,6 +98,30 @@ struct KnownText {
   }
 };
 
+/// Drafts along the text about which a format leaves no choice, as it is most likely spelled: up to `width` tokens, up
+/// to one that may not come. `edits`: of the request. Returns how many. The warp.
+inline __device__ __noinline__ int draftForced(const KnownText &known, const char *edits, int *tokens, int width) {
+  const Words4 a = loadWords(edits), b = loadWords(edits + 16);
+  const int tokensOfSets = 32 * (int)a.w;
+  const auto isIn = [&](u32 set, int token) {
+    return token < tokensOfSets && loadWord(edits + set + token / 32 * 4) >> (token & 31) & 1;
+  };
+  const char *const likely = known.format + (int)loadWord(known.format + 32);
+  int count = 0;
+#pragma unroll 1
+  for (int state = known.state; count < width && state != abi::kDeadState; ++count) {
+    const int token = (int)loadWord(likely + 4 * state);
+    if (token < 0 || known.isEos(token) || ((int)b.x != abi::kNone && !isIn(b.x, token)) ||
+        ((int)b.y != abi::kNone && isIn(b.y, token)))
+      break;
+    if (laneId() == 0)
+      tokens[count] = token;
+    state = known.step(state, token);
+  }
+  __syncwarp();
+  return count;
+}
+
 /// An abi::SlotText, at hand.
 __device__ __forceinline__ KnownText knownText(const abi::LaunchParams &p, const Words4 (&w)[4]) {
   const long long format = longOf(w[1].z, w[1].w);

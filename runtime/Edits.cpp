@@ -97,12 +97,14 @@ std::vector<char> imageOf(const automata::TokenFormat &format, int tokens) {
     number[order[i]] = static_cast<uint16_t>(i);
   std::vector<uint16_t> next;
   std::vector<uint32_t> maskOf;
+  std::vector<int32_t> likely;
   for (const uint16_t state : order) {
     for (int byte = 0; byte < 256; ++byte) {
       const uint16_t to = a.step(state, static_cast<uint8_t>(byte));
       next.push_back(to == automata::Automaton::Dead ? to : number[to]);
     }
     maskOf.push_back(format.masks.maskOf[state]);
+    likely.push_back(format.likely[state]);
   }
   Image<abi::Format> image;
   head.start = number[a.start];
@@ -110,6 +112,7 @@ std::vector<char> imageOf(const automata::TokenFormat &format, int tokens) {
   head.next = image.add(next);
   head.maskOf = image.add(maskOf);
   head.masks = image.add(format.masks.bits);
+  head.likely = image.add(likely);
   head.tokens = tokens;
   return image.with(head);
 }
@@ -199,7 +202,7 @@ size_t EditImages::bytesOf(const Request &request, int64_t vocabulary) {
   if (!format)
     return bytes;
   const size_t states = format->format.automaton.states();
-  bytes += sizeof(abi::Format) + states * 256 * sizeof(uint16_t) + upTo16(4 * states) +
+  bytes += sizeof(abi::Format) + states * 256 * sizeof(uint16_t) + 2 * upTo16(4 * states) +
            upTo16(4 * format->masks.bits.size());
   size_t longOnes = 0;
   for (const std::string &token : format->tokens->tokens)

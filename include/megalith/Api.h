@@ -95,6 +95,9 @@ struct ProgramOptions {
   std::vector<std::string> plan = {};
   /// Keys of config.json, and tensors, to take although the model file does not understand them.
   std::vector<std::string> accept = {};
+  /// A file that says what tokens spell, as Program::setTokenBytes does: of each token a line with its bytes in base64,
+  /// a blank and its number, as the files of tiktoken have it.
+  std::string tokenBytes = {};
   /// Open and check the weights. A program without them can be looked at and not run.
   bool weights = true;
 

@@ -110,6 +110,13 @@ MEGALITH_EXPORT void megalith_program_free(megalith_program *program);
 MEGALITH_EXPORT const char *megalith_program_name(megalith_program *program);
 MEGALITH_EXPORT int64_t megalith_program_vocabulary(const megalith_program *program);
 
+/** Says what each token spells in the middle of a text, for requests with a `format`: `bytes` of all tokens one after
+ * the other, `lengths` of each of the `num_tokens`. 0: it is no part of a text (special tokens, padding), and tokens
+ * behind the last one are none. A byte vocabulary needs it not. Not while a session is open. */
+MEGALITH_EXPORT megalith_code megalith_program_set_token_bytes(megalith_program *program, const char *bytes,
+                                                               const size_t *lengths, size_t num_tokens,
+                                                               megalith_errors **errors);
+
 /** What is made of it for its profile (h200 without one). `cuda` has all units of the kernel, one after the other. */
 typedef struct megalith_source {
   const char *cuda, *manifest, *plan;

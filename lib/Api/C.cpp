@@ -452,6 +452,24 @@ int64_t megalith_program_vocabulary(const megalith_program *program) {
   return program ? program->program.vocabulary() : 0;
 }
 
+megalith_code megalith_program_set_token_bytes(megalith_program *program, const char *bytes, const size_t *lengths,
+                                               size_t num_tokens, megalith_errors **errors) {
+  return call(__func__, errors, [&] {
+    if (!program || (num_tokens && !lengths))
+      return MEGALITH_BAD_ARGUMENT;
+    std::vector<std::string> all;
+    for (size_t token = 0; token < num_tokens; ++token) {
+      if (lengths[token] && !bytes)
+        return MEGALITH_BAD_ARGUMENT;
+      all.emplace_back(lengths[token] ? bytes : "", lengths[token]);
+      if (bytes)
+        bytes += lengths[token];
+    }
+    const Status set = program->program.setTokenBytes(std::move(all));
+    return set ? MEGALITH_OK : failed(set.errors(), errors);
+  });
+}
+
 megalith_code megalith_program_source(megalith_program *program, megalith_source *out, megalith_errors **errors) {
   return call(__func__, errors, [&] {
     if (!program || !out)

@@ -368,6 +368,7 @@ Expected<Program> tools::recompile(const Program &program,
       return diags.messages();
     state->compiled = std::move(*compiled);
     state->messages = diags.messages();
+    state->formats = program.internals()->formats;
     return Program(state);
   });
 }

@@ -47,7 +47,7 @@ Expected<std::vector<Request>> tools::withSampling(Program &program, std::vector
         "{\"id\": \"all\", \"tokens\": [0], \"max_new_tokens\": 1, \"sampling\": " + sampling + "}", "--sampling");
     if (!read)
       return read.errors();
-    if (!read->front().sampling.format.empty() && !state.model()->checked.byteVocabulary)
+    if (!read->front().sampling.format.empty() && !state.model()->checked.byteVocabulary && !state.formats)
       if (Status status = program.setTokenBytes(madeUpTexts(program.vocabulary())); !status)
         return status.errors();
     Diagnostics diags(program.internals()->sources);

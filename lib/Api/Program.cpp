@@ -61,7 +61,15 @@ Expected<Program> Program::compile(const ProgramOptions &options) {
       return diags.messages();
     state->compiled = std::move(*compiled);
     state->messages = diags.messages();
-    return Program(std::move(state));
+    Program program(std::move(state));
+    if (!options.tokenBytes.empty()) {
+      auto bytes = readTokenBytes(options.tokenBytes, program.vocabulary());
+      if (!bytes)
+        return bytes.errors();
+      if (Status set = program.setTokenBytes(std::move(*bytes)); !set)
+        return set.errors();
+    }
+    return program;
   });
 }
 
@@ -111,8 +119,8 @@ std::shared_ptr<const automata::TokenFormat> Program::State::formatOf(const std:
   }
   if (!known)
     throw automata::Refused{
-        "what the tokens spell is not known here: programs say it (`setTokenBytes`), Python and the "
-        "server read it from the tokenizer",
+        "what the tokens spell is not known here: give `--token-bytes`; programs say it by `setTokenBytes`, Python and "
+        "the server read it from the tokenizer",
         {}};
   return known->find(text);
 }

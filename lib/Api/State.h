@@ -160,6 +160,8 @@ Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);
 
 /// The options of the compiler's own chain.
 driver::CompileOptions compileOptions(const ProgramOptions &options);
+/// ProgramOptions::tokenBytes. Reports `token-bytes-file`.
+Expected<std::vector<std::string>> readTokenBytes(const std::string &path, int64_t vocabulary);
 
 /// Whether it is no pipeline of buffers; reports `kernel-program`.
 bool hasRequests(const Program::State &program, Diagnostics &diags);

@@ -7,7 +7,7 @@ using namespace megalith::automata;
 size_t TokenFormat::bytes() const {
   const Automaton &a = format.automaton;
   return a.next.size() * sizeof(a.next[0]) + a.states() * 2 + masks.maskOf.size() * sizeof(masks.maskOf[0]) +
-         masks.bits.size() * sizeof(masks.bits[0]);
+         masks.bits.size() * sizeof(masks.bits[0]) + likely.size() * sizeof(likely[0]);
 }
 
 std::shared_ptr<const TokenFormat> Formats::find(const std::string &text) {
@@ -24,8 +24,9 @@ std::shared_ptr<const TokenFormat> Formats::find(const std::string &text) {
       return format;
   }
   // Others are found, and made, meanwhile.
-  auto made = std::make_shared<TokenFormat>(TokenFormat{readFormat(text), {}, tokens});
+  auto made = std::make_shared<TokenFormat>(TokenFormat{readFormat(text), {}, {}, tokens});
   made->masks = masksOf(made->format.automaton, tokens->tree);
+  made->likely = likelyTokens(made->format.automaton, tokens->tree);
   const std::lock_guard lock(mutex);
   if (auto format = known())
     return format;

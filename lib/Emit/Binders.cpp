@@ -68,7 +68,7 @@ Code BodyBuilder::fixed(const Operation &op) {
 bool BodyBuilder::takesWarp(const Region &region) {
   bool takes = false;
   walk(region, [&](const Operation &inner) {
-    takes |= inner.op == Op::NgramLookup || inner.op == Op::Follow || inner.op == Op::Tree ||
+    takes |= inner.op == Op::NgramLookup || inner.op == Op::Forced || inner.op == Op::Follow || inner.op == Op::Tree ||
              (inner.op != Op::Choose && !inner.regions.empty());
   });
   return takes;

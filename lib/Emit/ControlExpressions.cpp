@@ -147,6 +147,12 @@ Code PartBuilder::expression(const Operation &op) {
     return follow(op);
   case Op::NgramLookup:
     return lookup(op);
+  case Op::Forced: {
+    const int64_t most = module.type(op.result()).size;
+    Code code(fmt::format("t.forced<{}>({}, ", most, scratch(most)));
+    code.add(use(op.operands[0])).add(")").reads.merge(readsOf(op));
+    return code;
+  }
   case Op::KvDrafts:
     return Code("t.kvDrafts" + ofPool(op) + "()", Primary, readsOf(op));
   case Op::KvLag:

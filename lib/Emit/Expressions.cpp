@@ -85,6 +85,8 @@ const char *BodyBuilder::fallbackName(Op op) {
     return "path";
   case Op::NgramLookup:
     return "found";
+  case Op::Forced:
+    return "drafts";
   case Op::PrefixWhile:
   case Op::Count:
   case Op::Append:

@@ -12,7 +12,8 @@ Resources readsOf(const Operation &op) {
   case Op::Budget:
   case Op::Finished:
   case Op::NgramLookup:
-    return {"tokens"}; // injected drafts start at the generated tokens
+  case Op::Forced:
+    return {"tokens"}; // injected drafts start at the generated tokens, forced ones follow the text
   case Op::KvLen:
     return {"kv"};
   case Op::KvLag:

@@ -79,6 +79,7 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::SeqMake:
   case Op::SeqConst:
   case Op::NgramLookup:
+  case Op::Forced:
   case Op::Follow:
   case Op::Tree:
   case Op::Append:

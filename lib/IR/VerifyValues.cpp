@@ -146,6 +146,10 @@ bool Verifier::checkSequenceOp(const Operation &op) {
       return result.elem == Scalar::Token || resultIs(op, Type::table(result.size, result.inner, Scalar::Token));
     return resultIs(op, Type::seq(result.size));
   }
+  case Op::Forced:
+    if (!operandIs(op, 0, i32))
+      return false;
+    return result.size > 0 ? resultIs(op, Type::seq(result.size)) : fail(op, "the result must have a capacity");
   case Op::Follow:
     if (!isTokens(0) || !isTokens(2) || !operandIs(op, 3, i32))
       return false;

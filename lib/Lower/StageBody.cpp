@@ -491,6 +491,10 @@ Value StageBody::expression(const Expr &e) {
     return constants(e);
   case Expr::NgramLookup:
     return lookup(e);
+  case Expr::Forced: {
+    const std::vector<Value> operands = arguments(e);
+    return emit(Op::Forced, e.loc, operands, typeOf(e.type));
+  }
   case Expr::Over:
     return over(e);
   case Expr::TreeParents: // they stand directly after their rows

@@ -110,6 +110,9 @@ void Control::compute(const Operation &op) {
   case Op::NgramLookup:
     lookup(op);
     break;
+  case Op::Forced:
+    forced(op);
+    break;
   case Op::KvLen:
   case Op::KvLag:
   case Op::KvDrafts:
@@ -514,6 +517,24 @@ void Control::lookup(const Operation &op) {
     all.rows = std::move(found);
   else if (!found.empty())
     all.seq = std::move(found[0]);
+  result(op) = std::move(all);
+}
+
+/// Drafts along the text about which the request's format leaves no choice, up to one that may not come.
+void Control::forced(const Operation &op) {
+  Val all;
+  const Sampling &s = r.input->sampling;
+  const int64_t width = std::min<int64_t>(
+      {operand(op, 0).i, program.module.type(op.result()).size, static_cast<int64_t>(r.budget()) - 1});
+  if (const automata::TokenFormat *format = r.format())
+    for (uint16_t state = r.formatState; state != automata::Automaton::Dead && std::ssize(all.seq) < width;) {
+      const int32_t token = format->likely[state];
+      if (token < 0 || llvm::is_contained(s.banned, token) || (s.allowed && !llvm::is_contained(*s.allowed, token)) ||
+          (r.input->eos && llvm::is_contained(*r.input->eos, token)))
+        break;
+      all.seq.push_back(token);
+      state = format->step(state, token);
+    }
   result(op) = std::move(all);
 }
 

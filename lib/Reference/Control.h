@@ -43,6 +43,7 @@ private:
   void suspend(const ir::Operation &op);
   ReducerInput inputOf(const ir::Operation &reduce);
   void lookup(const ir::Operation &op);
+  void forced(const ir::Operation &op);
 
   const ir::Operation &policy(const std::string &name) const;
 

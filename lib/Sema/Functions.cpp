@@ -44,6 +44,13 @@ ExprRef Expressions::checkFunction(const Builtin &f, const ast::Expr &e) {
     return checkTiers(args);
   case Function::NgramLookup:
     return checkNgram(args);
+  case Function::Forced: {
+    const int64_t most = asLength(args.values[0]->range.hi);
+    if (most > mostCapacity)
+      diags.report(Diag::BadArgument, e.loc, "width", "forced",
+                   fmt::format("at most {}; write `min(..., {})`", mostCapacity, mostCapacity));
+    return most > mostCapacity ? nullptr : make(Expr::Forced, Type::sequence(most), e.loc, args.values);
+  }
   case Function::Follow:
     return checkFollow(args);
   case Function::Tree:

@@ -85,6 +85,8 @@ static std::pair<ExprRef, ExprRef> boundsOf(const Expr &e) {
     return {e.args[1], e.args[2]};
   if (e.kind == Expr::NgramLookup && !e.as<Lookup>().matches)
     return {nullptr, e.args[1]};
+  if (e.kind == Expr::Forced)
+    return {nullptr, e.args[0]};
   if (isMap(e))
     return {e.args[0], e.args[1]};
   return {};

@@ -53,6 +53,7 @@ bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std:
       return false;
     break;
   case Expr::NgramLookup:
+  case Expr::Forced:
     if (!unchanged("tokens", "what is appended"))
       return false;
     break;

@@ -11,6 +11,7 @@ from . import __version__
 from ._chat import add_chat
 from ._errors import Error
 from ._run import add_run
+from ._token_bytes import add_token_bytes
 from .text import TextError
 
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_chat(commands)
     add_run(commands)
+    add_token_bytes(commands)
     parsed = parser.parse_args(arguments)
     try:
         return int(parsed.run(parsed))

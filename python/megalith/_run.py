@@ -66,6 +66,8 @@ def _all_with_tokens(lines: list[str], name: str, tokenizer: texts.Tokenizer) ->
 def _shown(result: Result, text: str) -> dict[str, Any]:
     shown = {"id": result.id, "tokens": result.tokens.tolist(), "text": text}
     shown |= {"finish": result.finish, "state": result.state}
+    if result.format:
+        shown["format"] = result.format
     if result.fault:
         shown |= {"fault": result.fault, "fault_state": result.fault_state, "place": result.place}
     return shown | {"passes": result.passes, "rows": result.rows}
@@ -89,13 +91,20 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.requests
         with open(name, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
+    if not program.byte_vocabulary and any('"format"' in line for line in lines):
+        program.set_token_bytes(tokenizer.all_bytes(program.vocabulary))
     requests = program.parse_requests("\n".join(_all_with_tokens(lines, name, tokenizer)), name)
     kernel = program.load(arguments.device, arguments.ordinal, progress=show_progress)
     for message in [*program.messages, *kernel.messages]:
         print(message, end="", file=sys.stderr)
     results = kernel.run(requests, seed=arguments.seed, progress=show_progress)
     for request, result in zip(requests, results):
-        text = tokenizer.decode(result.tokens.tolist(), request.prompt)
+        tokens = result.tokens.tolist()
+        if result.format:
+            pieces = tokenizer.joined_pieces()
+            text = pieces.push(tokens) + pieces.flush()
+        else:
+            text = tokenizer.decode(tokens, request.prompt)
         print(json.dumps(_shown(result, text), ensure_ascii=False))
     summary = {"device": kernel.device_name or kernel.device, "ticks": results.ticks, "passes": results.passes}
     summary |= {"rows": results.rows, "tokens": sum(len(result.tokens) for result in results)}

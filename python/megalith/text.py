@@ -284,6 +284,8 @@ class HuggingFaceTokenizer(Tokenizer):
             self._set_prefix_space(tokens.adds_space)
         if config.get("split_special_tokens") is True:
             self._tokenizer.encode_special_tokens = True
+        self.vocabulary: int = self._tokenizer.get_vocab_size()
+        """So many tokens it knows, added ones among them."""
         self.eos = frozenset(eos)
         if (own := self._tokenizer.token_to_id(tokens.named.get("eos_token", ""))) is not None:
             self.eos |= {own}

@@ -1,5 +1,6 @@
 """`python -m megalith run`: prompts that are texts of any tokenizer."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -79,3 +80,16 @@ def test_standard_files(folder, redirected, code, errors):
     (folder / "r.jsonl").write_text('{"id": 1, "text": "a", "max_new_tokens": 1}\n')
     done = subprocess.run(["sh", "-c", f"{command} {redirected}"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, errors)
+
+
+def test_formats(folder):
+    line = {"id": "a", "text": "In the", "max_new_tokens": 9, "sampling": {"format": {"regex": "né+!"}, "bias": [[33, 100]]}}
+    code, (answer, _), errors = run(folder, "--requests", "-", text=json.dumps(line))
+    assert (code, errors) == (0, "") and answer["text"] == "né!" and answer["format"] == "complete"
+    command = [sys.executable, "-m", "megalith", "token-bytes"]
+    done = subprocess.run([*command, folder], capture_output=True, text=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "") and len(lines) == 256
+    assert [base64.b64decode(text)[0] for text, token in lines] == [int(token) for _, token in lines] == list(range(256))
+    done = subprocess.run([*command, folder / "nothing"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "" and "tokenizer.json" in done.stderr

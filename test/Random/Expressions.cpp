@@ -487,6 +487,8 @@ std::string Expressions::sequence(const Scope &scope, int64_t most, int depth) {
   }
   case 5:
   case 6:
+    if (chance(25))
+      return fmt::format("forced(min({}, {}))", i32(scope, 1), size);
     return fmt::format("ngram_lookup({}, min({}, {}){})", chance(70) ? "tokens" : sequence(scope, 20, depth - 1),
                        i32(scope, 1), size, chance(50) ? fmt::format(", ngram={}", range(1, 5)) : "");
   case 7:

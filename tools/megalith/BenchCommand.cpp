@@ -31,6 +31,7 @@ BenchCommand::BenchCommand()
   measures ms per token against what reading weights and KV takes; needs config.json only
 megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
   measures live sessions: speed beside a run, first tokens, requests at given rates, power of a kernel that sleeps)"}) {
+  addTokenBytes();
   addKernel(wholeKernel);
   addLoop(control, ticksPerLaunch);
   add("config", models(configs, "path"),

@@ -26,6 +26,7 @@ ExploreCommand::ExploreCommand()
                       .examples = R"(megalith explore FILE --model DIR --seeds 200
   looks for races, deadlocks and the like in the emitted kernel, without a GPU)"}) {
   addModels();
+  addTokenBytes();
   addKernel(exploring.wholeKernel);
   addEdits(exploring.sourceFiles);
   addRun(exploring, arrivalsFile, draftsFile);

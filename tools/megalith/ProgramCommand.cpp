@@ -62,6 +62,13 @@ void ProgramCommand::addModels() {
       "none of its own");
 }
 
+void ProgramCommand::addTokenBytes() {
+  add("token-bytes", inputFile(text(compile.tokenBytes, "file")),
+      "What tokens spell, for requests with a `format`: lines of bytes in base64, a blank and the token's number; "
+      "`python "
+      "-m megalith token-bytes DIR` writes them");
+}
+
 void ProgramCommand::addKernel(bool &wholeKernel) {
   add("plan", texts(compile.plan, "key=value"),
       "Tune the plan: ctas, ring, flight, lend, chunk, operands, order, edges, spare, passes, stamps, wide; never "

@@ -21,6 +21,8 @@ protected:
   explicit ProgramCommand(const About &about);
   /// `--model`.
   void addModels();
+  /// `--token-bytes`.
+  void addTokenBytes();
   /// Those of commands that make a kernel: `--plan`, `--whole-kernel`, `--arch`.
   void addKernel(bool &wholeKernel);
   /// Those that start in mid-way or look at it: `--ir`, `--cu`, ...

@@ -59,6 +59,7 @@ megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.j
 megalith run mine.yaml --model DIR --requests R.jsonl --same-as sampled
   runs another pipeline, too, and tells the first token that differs: is my drafting lossless?)"}) {
   addModels();
+  addTokenBytes();
   addKernel(kernelOptions.wholeKernel);
   addEdits(kernelOptions.sourceFiles);
   addRun(running, arrivalsFile, draftsFile);

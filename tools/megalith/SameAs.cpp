@@ -18,6 +18,7 @@ std::optional<OtherRun> runOther(const std::string &name, const std::string &pat
                         .modelsOfOthers = true,
                         .profile = options.profile,
                         .accept = options.accept,
+                        .tokenBytes = options.tokenBytes,
                         .weights = false};
   const auto params = Program::compile(own);
   if (!got(params, diags))

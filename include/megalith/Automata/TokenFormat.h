@@ -3,7 +3,7 @@
 #define MEGALITH_AUTOMATA_TOKENFORMAT_H
 
 #include "megalith/Automata/Format.h"
-#include "megalith/Automata/Masks.h"
+#include "megalith/Automata/LikelyTokens.h"
 #include <list>
 #include <memory>
 #include <mutex>
@@ -22,6 +22,7 @@ struct TokenBytes {
 struct TokenFormat {
   Format format;
   Masks masks;
+  std::vector<int32_t> likely; ///< of a state: likelyTokens
   std::shared_ptr<const TokenBytes> tokens;
 
   /// The state behind a token; Dead: no text of the format goes on so. Any number may be asked for.

@@ -213,6 +213,7 @@ struct Expr {
     SeqMake,      ///< args = elements, or the rows of a table
     SeqConst,     ///< Name of a param; args = constants
     NgramLookup,  ///< Lookup; args = {sequence, width, from or null, ngram or null}
+    Forced,       ///< args[0] = width
     Over,         ///< Through; args = {low, high, body...}, of Top then k
     TreeRows,     ///< args = {last, table}
     TreeParents,  ///< the same, directly after the rows

@@ -114,7 +114,7 @@ def results(pipeline, given, models, *options):
 
 
 SINGLE = ("adaptive_aimd", "adaptive_expected_gain", "adaptive_speculative", "lookahead", "prefix_cache", "priority_serving",
-          "reference_speculative", "speculative_lookup", "token_tree_lookup", "trace_replay")
+          "reference_speculative", "speculative_lookup", "structured", "token_tree_lookup", "trace_replay")
 TWO = ("draft_model_speculative", "speculative_speculative", "token_tree_draft_model")
 GREEDY = ("typical_acceptance", "stochastic_speculative")  # of draws they keep a law, not tokens
 

@@ -2,11 +2,15 @@
 
     formats.py same PIPELINES N     N requests of each format: whoever drafts, the tokens are those of `sampled`, and each
                                     answer begins a text of its format
+    formats.py spell                says in the file `spelled` that half of the tokens spell several bytes; all others of these
+                                    take it where it stands
+    formats.py forced PIPELINES     how many passes `structured` takes, of a model that says what is forced as it drafts it
     formats.py refused PIPELINES    what is no request, and what ends one
     formats.py kernels PIPELINES N NAME...
                                     requests with formats, penalties, bias and the like, N of each kind: kernels on the CPU
                                     executor give the tokens and ends of the reference executor, which accepts their traces
 """
+import base64
 import json
 import pathlib
 import random
@@ -29,6 +33,45 @@ FORMATS = [({"regex": "[a-c]{2,5}(-[0-9]{1,2})?"}, lambda t: re.fullmatch("[a-c]
            ({"json": 1}, lambda t: json.loads(t) is not ...)]
 
 
+def spelling():
+    """Of each token its bytes, and the options that say so."""
+    if not pathlib.Path("spelled").exists():
+        return [bytes([t]) for t in range(256)] + [b""] * 4, []
+    lines = (line.split() for line in pathlib.Path("spelled").read_text().splitlines())
+    spelled = {int(token): base64.b64decode(text) for text, token in lines}
+    return [spelled.get(t, b"") for t in range(260)], ["--token-bytes=spelled"]
+
+
+def spell():
+    rng = random.Random(3)
+    parts = ['"true', "true", '{"', '{"y', '":', '": ', '"name"', '":true', ', "a', "ab", "é", '", "', "fal", "lse", "no", "long enough for no word"]
+    spelled = [bytes([t]) for t in range(128)] + [b"\xc3", b"\xa9"]
+    spelled += [rng.choice([p.encode() for p in parts] + [b"\xc3", b""]) for _ in range(len(spelled), 255)]
+    lines = (f"{base64.b64encode(text).decode()} {token}\n" for token, text in enumerate(spelled) if text)
+    pathlib.Path("spelled").write_text("".join(lines))
+
+
+def forced(pipelines):
+    """The bias lets the model say the longest token that begins what is forced, of equal ones the last."""
+    spelled, options = spelling()
+    wanted = [t for t, text in enumerate(spelled) if text in (b'{"y', b'": ', b"true", b', "a', b'"x', b"}")]
+    bias = [[t, 60 + 20 * len(spelled[t]) + t / 100] for t in wanted] + [[ord("x"), 30], [ord(" "), 50]]
+    line = {"id": "a", "tokens": [5], "max_new_tokens": 60, "eos": [EOS],
+            "sampling": {"format": {"json_schema": {"type": "array", "items": POINT, "minItems": 3, "maxItems": 3}}, "bias": bias}}
+    answers = {}
+    for more in ({}, {"banned": [t for t, text in enumerate(spelled) if text == b'": ']}):
+        pathlib.Path("f.jsonl").write_text(json.dumps(line | {"sampling": line["sampling"] | more}) + "\n")
+        for name in ("structured", "sampled"):
+            run = subprocess.run(["megalith", "run", f"{pipelines}/{name}.yaml", "--model=m", "--requests=f.jsonl", "--device=reference", *options],
+                                 capture_output=True, text=True, check=True)
+            answers[name] = json.loads(run.stdout.splitlines()[0])
+        assert answers["structured"]["tokens"] == answers["sampled"]["tokens"] and answers["sampled"]["format"] == "complete"
+        if not more:
+            print(", ".join(f"{name}: {answer['passes']} passes" for name, answer in answers.items()))
+            print("".join(spelled[t].decode() for t in answers["sampled"]["tokens"]), file=sys.stderr)
+    print("banned: the same tokens")
+
+
 def request(rng, i, which, draws):
     sampling = {"format": FORMATS[which][0]}
     if draws:
@@ -46,15 +89,16 @@ def request(rng, i, which, draws):
 
 def results(pipeline, models, *options):
     run = subprocess.run(["megalith", "run", str(pipeline), *[f"--model={m}" for m in models], "--requests", "f.jsonl",
-                          "--device=reference", "--set", "kv_pages=4000", *options], capture_output=True, text=True)
+                          "--device=reference", "--set", "kv_pages=4000", *spelling()[1], *options], capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{pipeline}: {run.stderr}")
     return {line["id"]: (line["tokens"], line["finish"], line["format"]) for line in map(json.loads, run.stdout.splitlines()) if "id" in line}
 
 
 def check(answers, counts):
+    spelled, _ = spelling()
     for name, (tokens, finish, said) in answers.items():
-        text = bytes(t for t in tokens if t != EOS)
+        text = b"".join(spelled[t] for t in tokens if t != EOS)
         complete = False
         try:
             complete = bool(FORMATS[int(name.split(".")[0])][1](text.decode()))
@@ -135,7 +179,7 @@ def edited(rng, i, draws):
 def kernels(pipelines, count, names):
     def run(file, models, *options):
         got = subprocess.run(["megalith", "run", str(file), *[f"--model={m}" for m in models], "--requests", "k.jsonl", "--set",
-                              "kv_pages=4000", *options], capture_output=True, text=True)
+                              "kv_pages=4000", *spelling()[1], *options], capture_output=True, text=True)
         lines = [json.loads(line) for line in got.stdout.splitlines()]
         return ([(r["id"], r["tokens"], r["finish"], r.get("format")) for r in lines if "id" in r], got.stderr.split("note: in the")[0])
     models = {name: given for draws in (True, False) for given, of in runs(draws) for name in of}
@@ -168,5 +212,9 @@ def kernels(pipelines, count, names):
 if __name__ == "__main__":
     if sys.argv[1] == "kernels":
         kernels(sys.argv[2], int(sys.argv[3]), sys.argv[4:])
+    elif sys.argv[1] == "spell":
+        spell()
+    elif sys.argv[1] == "forced":
+        forced(sys.argv[2])
     else:
         same(sys.argv[2], int(sys.argv[3])) if sys.argv[1] == "same" else refused(sys.argv[2])

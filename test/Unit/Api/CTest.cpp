@@ -201,6 +201,45 @@ TEST(C, BringsWhatChangesLogits) {
   megalith_kernel_free(kernel);
 }
 
+TEST(C, SaysWhatTokensSpell) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  const std::string file = MEGALITH_SOURCE_DIR "/pipelines/structured.yaml";
+  options.file = file.c_str();
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  ASSERT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_OK);
+  // Token 7 alone begins the answer, 9 alone ends it.
+  std::vector<size_t> lengths(260);
+  lengths[7] = 3;
+  lengths[9] = 2;
+  ASSERT_EQ(megalith_program_set_token_bytes(program, "abcde", lengths.data(), lengths.size(), nullptr), MEGALITH_OK);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, nullptr), MEGALITH_OK);
+  megalith_request request = forFourTokens();
+  request.edits.format = R"({"regex": "abcde"})";
+  const megalith_results *results = nullptr;
+  ASSERT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_OK);
+  const megalith_result &result = results->requests[0];
+  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), (std::vector<int32_t>{7, 9}));
+  EXPECT_STREQ(result.format, "complete");
+  EXPECT_EQ(result.passes, 2); // the prompt's, and one that verifies both
+  megalith_results_free(results);
+  megalith_errors *errors = nullptr;
+  lengths.resize(261);
+  EXPECT_EQ(megalith_program_set_token_bytes(program, "abcde", lengths.data(), lengths.size(), &errors),
+            MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("there are the bytes of 261 tokens"), std::string::npos);
+  megalith_errors_free(errors);
+  EXPECT_EQ(megalith_program_set_token_bytes(program, nullptr, lengths.data(), 8, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_program_set_token_bytes(program, "", nullptr, 8, nullptr), MEGALITH_BAD_ARGUMENT);
+  megalith_kernel_free(kernel);
+  megalith_program_free(program);
+}
+
 TEST(C, BringsStopSequences) {
   megalith_kernel *kernel = loaded("autoregressive.yaml");
   megalith_errors *errors = nullptr;

@@ -1,5 +1,5 @@
-#include "megalith/Automata/Masks.h"
 #include "Vocabulary.h"
+#include "megalith/Automata/LikelyTokens.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -54,6 +54,39 @@ TEST(Masks, OfALargeVocabulary) {
   for (const char *pattern :
        {R"(\{"name": "(?:[^"\\\x00-\x1f]|\\["\\nt]){0,20}", "age": (?:0|[1-9]\d*)\})", ".*", R"([\w ]{0,300})"})
     checkMasks(compile(pattern), tokens, pattern);
+}
+
+TEST(LikelyTokens, FollowWhatIsForced) {
+  const auto likely = [](const char *pattern, const std::vector<std::string> &tokens) {
+    const Automaton automaton = compile(pattern);
+    const std::vector<int32_t> of = likelyTokens(automaton, TokenTree(tokens));
+    std::string text;
+    uint16_t state = automaton.start;
+    for (int most = 40; of[state] >= 0 && most-- > 0; state = automaton.walk(state, tokens[of[state]]))
+      text += (text.empty() ? "" : "|") + tokens[of[state]];
+    return text;
+  };
+  std::vector<std::string> bytes(256);
+  for (int byte = 0; byte < 256; ++byte)
+    bytes[byte] = std::string(1, static_cast<char>(byte));
+  std::vector<std::string> tokens = bytes;
+  for (const char *more : {"na", "name", "names", "{\"", "\":", "\": \"", " \"", "\": ", "e"})
+    tokens.push_back(more);
+  // The longest token of what is forced, never beyond it; of equal ones the last. A blank that may stand there does.
+  EXPECT_EQ(likely(R"(\{"name": ?"[a-z]+"\})", tokens), R"({"|name|": ")");
+  EXPECT_EQ(likely(R"(\{"name": ?"[a-z]+"\})", bytes), R"({|"|n|a|m|e|"|:| |")");
+  EXPECT_EQ(likely(R"(name: ?\d)", tokens), "name|:| ");
+  EXPECT_EQ(likely("e1", tokens), "e|1");
+  EXPECT_EQ(likelyTokens(compile("e1"), TokenTree(tokens))[0], 264);
+  // A choice, an end, and a blank that changes what comes.
+  EXPECT_EQ(likely("[ab]c", tokens), "");
+  EXPECT_EQ(likely("na(me)?", tokens), "na");
+  EXPECT_EQ(likely("name( a|b)", tokens), "name");
+  EXPECT_EQ(likely("na *b", tokens), "na");
+  EXPECT_EQ(likely("é", tokens), "\xc3|\xa9");
+  // Nothing spells it.
+  EXPECT_EQ(likely("ab", {"", "b"}), "");
+  EXPECT_EQ(likely("ab", {"abc", "a", "ba"}), "a");
 }
 
 TEST(Masks, EmptyTokensAreNeverAllowed) {

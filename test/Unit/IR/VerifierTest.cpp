@@ -222,6 +222,8 @@ TEST(Verifier, RejectsValues) {
        "operand 1 must be a table of tokens, found `token<4>`"},
       {"%m = seq.make(%s, %s) : token<2, 4> %l = seq.at(%s, %i) : token %a, %p = tree(%l, %m) : token<8>, i32<8>",
        "the results must be `token<9>` and `i32<9>`"},
+      {"%a = forced(%i) : token<>", "the result must have a capacity"},
+      {"%a = forced(%s) : token<4>", "operand 0 must be `i32`, found `token<4>`"},
       {"%a = ngram_lookup(%t, %i) {ngram = 3, with = [\"from\"]} : token<4>", "expected 3 operands, found 2"},
       {"%a = ngram_lookup(%t, %i, %i) {ngram = 3, with = [\"from\"]} : token<4>",
        "operand 2 must be a sequence of tokens, found `i32`"},

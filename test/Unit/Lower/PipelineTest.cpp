@@ -64,8 +64,8 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedPipeline,
                                          "draft_model_speculative.yaml", "speculative_speculative.yaml",
                                          "token_tree_draft_model.yaml", "lookahead.yaml", "medusa.yaml",
                                          "multi_token.yaml", "prefix_cache.yaml", "reference_speculative.yaml",
-                                         "sampled.yaml", "speculative_lookup.yaml", "token_tree_lookup.yaml",
-                                         "typical_acceptance.yaml"));
+                                         "sampled.yaml", "speculative_lookup.yaml", "structured.yaml",
+                                         "token_tree_lookup.yaml", "typical_acceptance.yaml"));
 
 TEST(LowerPipeline, Declarations) {
   Lowered l = lower({});
