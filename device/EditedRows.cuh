@@ -157,6 +157,24 @@ struct RowEdits {
     }
     return times;
   }
+  /// Whether one of the tokens may stand in a list of the row, which have few. The warp.
+  __device__ __forceinline__ bool isListed(const int (&tokens)[kUnitsAtOnce]) const {
+    if (max(endCount, pathTokens) > 32)
+      return true;
+    bool is = false;
+    const auto look = [&](int first, int count) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        const int listed = __shfl_sync(~0u, first, i);
+#pragma unroll
+        for (int k = 0; k < kUnitsAtOnce; ++k)
+          is = is || tokens[k] == listed;
+      }
+    };
+    look(end, endCount);
+    look(onPath, pathTokens);
+    return __any_sync(~0u, is);
+  }
   /// What depends on the lists of a row: whether its token may come, which the sets say so far; and how often it stands
   /// on the path. The warp.
   __device__ __forceinline__ int takeText(int token, bool &may) const {
@@ -297,12 +315,13 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
       hasBias |= (ofSets ? biases[k] >> bit & 1 : 0) << k;
       known |= (ofSets ? changed[k] >> bit & 1 : 0) << k;
     }
-    if (takesText || __any_sync(~0u, (left & (hasBias | known)) != 0)) {
+    const bool isListed = takesText && edits.isListed(column);
+    if (isListed || __any_sync(~0u, (left & (hasBias | known)) != 0)) {
       EditedUnits of = {{}, {}, has, left, hasBias, known};
 #pragma unroll
       for (int k = 0; k < together; ++k)
         of.column[k] = column[k], of.z[k] = z[k];
-      edits.change(of, takesText);
+      edits.change(of, isListed);
       left = of.left;
 #pragma unroll
       for (int k = 0; k < together; ++k)
