@@ -136,6 +136,15 @@ template <class ControlType> struct ActivationOf : Binders {
   }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
+  /// Tokens that end it.
+  __device__ Span eos() const { return {p.eos + r.eosBegin, r.eosCount}; }
+  __device__ bool isEos(int token) const {
+    bool is = false;
+#pragma unroll 1
+    for (int e = 0; e < r.eosCount; ++e)
+      is = is || p.eos[r.eosBegin + e] == token;
+    return is;
+  }
   __device__ int promptLen() const { return r.promptLen; }
   __device__ int priority() const { return r.priority; }
   template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }

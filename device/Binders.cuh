@@ -184,6 +184,24 @@ struct Binders : FaultingFunctions {
     return tableAt<Rows, Columns, T>(words, i);
   }
 
+  /// Those i in [low, high), ascending, for which test(i) holds.
+  template <int Capacity, class Test>
+  __device__ Items<int> filter(int *words, int low, int high, Test test, int line = __builtin_LINE()) {
+    const int count = roomFor<Capacity>(low, high, line);
+    int taken = 0;
+    __syncwarp();
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const bool takes = evaluate(low + base, low + count, test) && base + laneId() < count;
+      const u32 takers = __ballot_sync(~0u, takes);
+      if (takes)
+        words[taken + __popc(takers & ((1u << laneId()) - 1))] = low + base + laneId();
+      taken += __popc(takers);
+    }
+    __syncwarp();
+    return {words, taken};
+  }
+
   /// For each i in [low, high) the sum of function(j) for j from low to i, rounded at each step.
   template <int Capacity, class Function>
   __device__ auto scan(int *words, int low, int high, Function function, int line = __builtin_LINE()) {

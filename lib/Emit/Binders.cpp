@@ -156,6 +156,9 @@ Code BodyBuilder::over(const Operation &op) {
     code.add(rows ? fmt::format("t.mapRows<{}, {}>({}, ", type.size, type.inner, scratch(wordsOf(type)))
                   : fmt::format("t.map<{}>({}, ", type.size, scratch(type.size)));
     break;
+  case Op::SeqFilter:
+    code.add(fmt::format("t.filter<{}>({}, ", type.size, scratch(type.size)));
+    break;
   case Op::SeqScan:
     code.add(fmt::format("t.scan<{}>({}, ", type.size, scratch(type.size)));
     break;

@@ -139,6 +139,10 @@ Code PartBuilder::expression(const Operation &op) {
   switch (op.op) {
   case Op::Tokens:
     return Code("t.tokens()", Primary, readsOf(op));
+  case Op::Eos:
+    return Code("t.eos()");
+  case Op::IsEos:
+    return call("t.isEos", op.operands);
   case Op::Budget:
     return Code("t.budget()", Primary, readsOf(op));
   case Op::Finished:

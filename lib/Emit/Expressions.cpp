@@ -76,6 +76,7 @@ const char *BodyBuilder::fallbackName(Op op) {
   case Op::SeqMake:
   case Op::SeqConst:
   case Op::SeqMap:
+  case Op::SeqFilter:
   case Op::SeqScan:
     return "sequence";
   case Op::SeqTop:

@@ -43,7 +43,10 @@ bool Verifier::checkControlOp(const Operation &op) {
     return checkBufferOp(op);
 
   case Op::Tokens:
+  case Op::Eos:
     return resultIs(op, Type::seq(0));
+  case Op::IsEos:
+    return operandIs(op, 0, Type::scalar(Scalar::Token)) && resultIs(op, boolean);
   case Op::Sampling:
     return resultIs(op, typeOf(op.get<attr::setting>()));
   case Op::Uniform:

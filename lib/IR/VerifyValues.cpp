@@ -211,6 +211,9 @@ bool Verifier::checkOver(const Operation &op) {
     return result.size > 0 ? resultIs(op, Type::seq(result.size, Scalar::I32))
                            : fail(op, "the result must have a capacity");
   }
+  if (op.op == Op::SeqFilter)
+    return result.size > 0 ? resultIs(op, Type::seq(result.size, Scalar::I32)) && yields(op, {boolean})
+                           : fail(op, "the result must have a capacity");
   const auto type = yielded(op);
   if (!type)
     return false;

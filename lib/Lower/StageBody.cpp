@@ -245,10 +245,52 @@ Value StageBody::select(const Expr &e) {
   return emit(Op::Select, e.loc, {c, a, b}, type);
 }
 
+/// `filter(i in a..b, e, c)`: the numbers for which c holds, and e of each of them.
+Value StageBody::filter(const Expr &e) {
+  const auto &[function, binder, rounds] = e.as<sema::Through>();
+  std::vector<Value> operands;
+  if (const Expr &low = *e.args[0]; !low.is(sema::Number()))
+    operands.push_back(expression(low));
+  operands.push_back(expression(*e.args[1]));
+  for (size_t i : {2, 3})
+    readFieldsOf(*e.args[i]);
+  const auto before = known;
+  // The value of `body` for a number: the region's argument, or what `numberOf` makes of it.
+  const auto regionOf = [&](const Expr &body, auto numberOf) {
+    Region region = inRegion([&](Region &r) {
+      r.args.push_back(module.newValue(i32, binder.name));
+      binders.resize(binder.index);
+      binders.push_back(numberOf(r.args[0]));
+      const Value v = expression(body);
+      binders.pop_back();
+      builder.loc = body.loc;
+      builder.create(Op::Yield, {v});
+    });
+    known = before;
+    return region;
+  };
+  const Type type = typeOf(e.type), numbers = Type::seq(type.size, Scalar::I32);
+  Region condition = regionOf(*e.args[3], [](Value i) { return i; });
+  builder.loc = e.loc;
+  Operation &taken = builder.create(Op::SeqFilter, operands, {numbers});
+  taken.regions[0] = std::move(condition);
+  const Value kept = taken.result();
+  if (const Expr &body = *e.args[2]; body.kind == Expr::BinderRead && body.as<sema::Place>().index == binder.index)
+    return kept;
+  const Value count = emit(Op::SeqLen, e.loc, {kept}, i32);
+  Region value = regionOf(*e.args[2], [&](Value i) { return emit(Op::SeqAt, e.loc, {kept, i}, i32); });
+  builder.loc = e.loc;
+  Operation &made = builder.create(Op::SeqMap, {count}, {type});
+  made.regions[0] = std::move(value);
+  return made.result();
+}
+
 /// `f(i in a..b, ...)`.
 Value StageBody::over(const Expr &e) {
   using sema::Function;
   const auto &[function, binder, rounds] = e.as<sema::Through>();
+  if (function == Function::Filter)
+    return filter(e);
   std::vector<Value> operands;
   if (const Expr &low = *e.args[0]; !low.is(sema::Number()))
     operands.push_back(expression(low));

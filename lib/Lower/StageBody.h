@@ -45,6 +45,7 @@ private:
   ir::Value tiers(const sema::Expr &e);
   ir::Value at(const sema::Expr &e);
   ir::Value slice(const sema::Expr &e);
+  ir::Value filter(const sema::Expr &e);
   ir::Value over(const sema::Expr &e);
   ir::Value choose(SourceLoc loc, ir::Value condition, ir::Type type, llvm::function_ref<ir::Value()> first,
                    llvm::function_ref<ir::Value()> second);

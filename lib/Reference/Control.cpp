@@ -87,6 +87,8 @@ void Control::compute(const Operation &op) {
     break;
   }
   case Op::Tokens:
+  case Op::Eos:
+  case Op::IsEos:
   case Op::Budget:
   case Op::Finished:
   case Op::PromptLen:
@@ -180,6 +182,12 @@ void Control::requestValue(const Operation &op) {
   switch (op.op) {
   case Op::Tokens:
     result(op).seq = r.tokens;
+    break;
+  case Op::Eos:
+    result(op).seq = r.input->eos.value_or(std::vector<int32_t>());
+    break;
+  case Op::IsEos:
+    set(op, r.input->eos && llvm::is_contained(*r.input->eos, operand(op, 0).i));
     break;
   case Op::Budget:
     set(op, static_cast<int32_t>(r.budget()));

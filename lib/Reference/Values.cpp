@@ -230,6 +230,10 @@ void Values::stored(const Operation &op) {
       else
         out.seq.push_back(wordOf(v, real));
       break;
+    case Op::SeqFilter:
+      if (v.i)
+        out.seq.push_back(i);
+      break;
     case Op::SeqScan:
       sum.f = sum.f + v.f;
       sum.i = ir::wrapped(int64_t(sum.i) + v.i);

@@ -104,6 +104,20 @@ ExprRef Expressions::checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scop
     return made(item->type.seq ? Type::tableOf(most, item->type.capacity, item->type.elem)
                                : Type::sequence(most, item->type.elem));
   }
+  case Function::Filter: {
+    const ExprRef item = with(inner).value(*e.args[1]);
+    const ExprRef condition = with(inner).expect(*e.args[2], Elem::Bool, "the condition of `filter`");
+    if (!item || !condition)
+      return nullptr;
+    if (!item->type.isScalar()) {
+      diags.report(Diag::TypeMismatch, item->loc, "the value of `filter`", "a number, bool or token", item->type.str());
+      return nullptr;
+    }
+    v->args.push_back(item);
+    v->args.push_back(condition);
+    v->range = item->range;
+    return made(Type::sequence(most, item->type.elem));
+  }
   case Function::Top: {
     ExprRef by = number(*e.args[1]);
     ExprRef k = expect(*e.args[2], Elem::I32, "argument `k` of `top`");

@@ -69,8 +69,8 @@ bool Expressions::mayCall(const Builtin &f, const ast::Expr &e) {
   const bool constant = scope.kind == Scope::Params;
   if (scope.kind == Scope::Items) {
     const bool plain = f.where == Builtin::Constant && f.id != Function::Len;
-    const bool ofRange =
-        f.binds() && f.id != Function::Map && f.id != Function::Scan && f.id != Function::Top && f.id != Function::Sort;
+    const bool ofRange = f.binds() && f.id != Function::Map && f.id != Function::Filter && f.id != Function::Scan &&
+                         f.id != Function::Top && f.id != Function::Sort;
     if (plain || ofRange || f.id == Function::Tiers || (f.id == Function::ArgMax && e.binder))
       return true;
     diags.report(Diag::EffectNotAllowed, e.loc, f.quoted, "a stage over buffers");

@@ -170,9 +170,9 @@ void Context::reportUnknownName(const ast::Expr &e, Scope &scope) {
     diags.note(fmt::format("`{}` is a state: it stands in `goto:`, `next:` and `on:` only", e.text));
     return;
   }
-  // A name that is nearly that of something here was probably meant to be that.
+  // A name that is nearly that of something of this file was probably meant to be that.
   const std::string near = nearestName(e.text, names);
-  const bool typo = !near.empty() && llvm::StringRef(e.text).edit_distance(near) == 1;
+  const bool typo = !near.empty() && !isPredefined(near) && llvm::StringRef(e.text).edit_distance(near) == 1;
   if (scope.kind != Scope::Params && !typo && !ended) {
     diags.report(Diag::UnknownName, e.loc, e.text);
     if (noteGuess(diags, e.text, Guess::Name))

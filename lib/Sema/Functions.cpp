@@ -60,6 +60,14 @@ ExprRef Expressions::checkFunction(const Builtin &f, const ast::Expr &e) {
   case Function::ToF32:
   case Function::ToI32:
     return checkCast(args);
+  case Function::ToToken:
+    if (const auto c = evaluate(*args.values[0]); c && c->intValue < 0) {
+      diags.report(Diag::BadArgument, args.values[0]->loc, "x", "token", fmt::format("0 or above, is {}", c->intValue));
+      return nullptr;
+    }
+    return make(Expr::Cast, Type::scalar(Elem::Token), e.loc, args.values);
+  case Function::IsEos:
+    return make(Expr::Math, Type::scalar(Elem::Bool), e.loc, args.values, f.id);
   case Function::Abs: {
     const ExprRef &x = args.values[0];
     return make(Expr::Math, x->type, e.loc, {x}, f.id,

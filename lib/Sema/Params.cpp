@@ -153,40 +153,63 @@ static std::optional<Constant> constantList(Context &ctx, const ast::Expr &e) {
   return c;
 }
 
-void Declarations::applySet(const ast::Param &param, Constant &value, const std::string &text) {
-  const std::string &name = param.name.text;
-  auto wrong = [&](const char *kind) {
-    diags.report(Diag::BadSetValue, SourceLoc(), name, text, kind);
-    diags.note(param.name.loc, "the param's default has that type");
-  };
-  if (value.seq) {
-    diags.report(Diag::BadSetValue, SourceLoc(), name, text, "written in the file, for it is a list");
-    diags.note(param.name.loc, "the param's elements");
-    return;
-  }
+/// Sets a scalar of a param. Empty, or what the text has to be.
+static const char *setScalar(Constant &value, llvm::StringRef text) {
   switch (value.elem) {
   case Elem::I32: {
     int64_t v;
-    if (llvm::StringRef(text).getAsInteger(10, v) || !fitsInt32(v))
-      return wrong("an integer (i32)");
+    if (text.getAsInteger(10, v) || !fitsInt32(v))
+      return "an integer (i32)";
     value.intValue = v;
-    return;
+    return "";
   }
   case Elem::F32: {
     double v;
     if (!llvm::to_float(text, v) || !std::isfinite(static_cast<float>(v)))
-      return wrong("a number (f32)");
+      return "a number (f32)";
     value.floatValue = static_cast<float>(v);
-    return;
+    return "";
   }
   case Elem::Bool:
     if (text != "true" && text != "false")
-      return wrong("`true` or `false`");
+      return "`true` or `false`";
     value.intValue = text == "true";
-    return;
+    return "";
   default:
+    return "";
+  }
+}
+
+void Declarations::applySet(const ast::Param &param, Constant &value, const std::string &text) {
+  const auto wrong = [&](const std::string &wanted, const char *note) {
+    diags.report(Diag::BadSetValue, SourceLoc(), param.name.text, text, wanted);
+    diags.note(param.name.loc, note);
+  };
+  if (!value.seq) {
+    if (const llvm::StringRef wanted = setScalar(value, text); !wanted.empty())
+      wrong(wanted.str(), "the param's default has that type");
     return;
   }
+  llvm::StringRef list = llvm::StringRef(text).trim();
+  llvm::SmallVector<llvm::StringRef, 8> items;
+  if (list.consume_front("[") && list.consume_back("]") && !list.trim().empty())
+    list.split(items, ',');
+  std::vector<Constant> made(items.size(), {.elem = value.elem});
+  const auto good = [&] {
+    return llvm::all_of(llvm::zip(made, items), [](auto pair) {
+      return llvm::StringRef(setScalar(std::get<0>(pair), std::get<1>(pair).trim())).empty();
+    });
+  };
+  if (made.empty() || static_cast<int64_t>(made.size()) > mostCapacity || !good())
+    return wrong(fmt::format("a list of 1 to {} {}, as `[{}]`", mostCapacity,
+                             value.elem == Elem::F32    ? "numbers (f32)"
+                             : value.elem == Elem::Bool ? "`true` or `false`"
+                                                        : "integers (i32)",
+                             value.elem == Elem::F32    ? "0.5, 2.0"
+                             : value.elem == Elem::Bool ? "true, false"
+                                                        : "1, 2"),
+                 "the param's elements");
+  value.items = std::move(made);
 }
 
 /// `rows_per_pass`; where that is wrong, which is told, the most that it can be.

@@ -199,6 +199,48 @@ void Statements::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, 
   }
 }
 
+/// `matching(s)` of `kv.M.keep`: kv.M.len + prefix_while(i in 0..min(len(s), len(tokens) - kv.M.len),
+/// s[i] == tokens[kv.M.len + i]).
+ExprRef Statements::checkMatching(const std::string &pool, const ast::Expr &e, Scope &scope) {
+  if (e.args.size() != 1 || !e.named.empty()) {
+    diags.report(Diag::ArgumentCount, e.loc, e.text, "1 argument", e.args.size() + e.named.size());
+    return nullptr;
+  }
+  const ExprRef fed =
+      as(ctx, with(scope).value(*e.args[0]), Type::sequence(0), "the argument of `matching`", "a sequence of tokens");
+  if (!fed)
+    return nullptr;
+  if (fed->type.capacity >= Unbounded) {
+    diags.report(Diag::UnboundedSequence, fed->loc, "the argument of `matching`");
+    return nullptr;
+  }
+  const Type i32 = Type::scalar(Elem::I32);
+  const Range places{0, ctx.mostPositions()};
+  const auto number = [&](Expr::Kind kind, std::vector<ExprRef> args, Expr::Data data, Range range = {}) -> ExprRef {
+    return make(kind, i32, e.loc, std::move(args), std::move(data), range);
+  };
+  const ExprRef length = number(Expr::Pool, {}, PoolRead{pool, PoolName::Len}, places),
+                tokens = make(Expr::Request, Type::sequence(Unbounded), e.loc, {}, Predefined::Tokens),
+                there = number(Expr::SeqLen, {tokens}, {}, places),
+                left = number(Expr::Binary, {there, length}, BinaryOp::Sub),
+                count = number(Expr::SeqLen, {fed}, {}, {0, fed->type.capacity}),
+                high = number(Expr::Math, {count, left}, Function::Min, {INT32_MIN, fed->type.capacity});
+  Scope inner = scope;
+  if (!with(scope).checkRounds(inner, fed->type.capacity, "`matching`", e.loc))
+    return nullptr;
+  const Place place{static_cast<int>(scope.binders.size()), "i"};
+  const ExprRef i = number(Expr::BinderRead, {}, place, {0, fed->type.capacity}),
+                at = number(Expr::Binary, {length, i}, BinaryOp::Add);
+  const auto item = [&](const ExprRef &of, const ExprRef &index) {
+    return make(Expr::SeqAt, Type::scalar(Elem::Token), e.loc, {of, index}, Bounds());
+  };
+  const ExprRef same =
+                    make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {item(fed, i), item(tokens, at)}, BinaryOp::Eq),
+                run = number(Expr::Over, {intConst(0, e.loc), high, same},
+                             Through{Function::PrefixWhile, place, fed->type.capacity}, {0, fed->type.capacity});
+  return number(Expr::Binary, {length, run}, BinaryOp::Add);
+}
+
 void Statements::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
   const std::string &text = stmt.target.text;
   llvm::SmallVector<llvm::StringRef, 4> parts;
@@ -220,7 +262,10 @@ void Statements::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Sc
       return;
     s.kind = Stmt::Keep;
     s.name = parts[1].str();
-    s.values.push_back(with(scope).expect(*stmt.values[0], Elem::I32, fmt::format("`{}`", text)));
+    const ast::Expr &kept = *stmt.values[0];
+    s.values.push_back(kept.kind == ast::Expr::Call && kept.text == "matching"
+                           ? checkMatching(s.name, kept, scope)
+                           : with(scope).expect(kept, Elem::I32, fmt::format("`{}`", text)));
     for (const auto &[name, arg] : stmt.named) {
       if (name.text != "path" || s.values.size() > 1) {
         diags.report(Diag::UnknownArgument, name.loc, text, name.text);

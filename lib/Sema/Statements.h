@@ -26,6 +26,7 @@ private:
   bool mayAssign(const ast::Stmt &stmt, Scope &scope);
   Binding bind(const ast::Stmt &stmt, const ExprRef &value, int index, std::vector<Stmt> &out, Scope &scope);
   void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  ExprRef checkMatching(const std::string &pool, const ast::Expr &e, Scope &scope);
   void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void assignInferred(Inferred &inferred, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);

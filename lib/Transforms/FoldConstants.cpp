@@ -178,6 +178,8 @@ private:
     if (!value || std::isnan(value->f))
       return std::nullopt;
     value->i = wrapped(value->i);
+    if (type.elem == Scalar::Token && value->i < 0) // there is no such constant
+      return std::nullopt;
     return Known{*value, type.elem};
   }
 

@@ -414,6 +414,8 @@ std::string Expressions::boolean(const Scope &scope, int depth) {
     const std::string name = named(Kind::Bool, scope);
     if (!name.empty() && chance(50))
       return name;
+    if (words && chance(15))
+      return "is_eos(last)";
     return oneOf<std::string>({"finished", "kv.target.pressure", "budget > 2", "true"});
   }
   switch (below(8)) {
@@ -449,6 +451,8 @@ std::string Expressions::token(const Scope &scope, int depth) {
                        token(scope, depth - 1));
   if (chance(4)) // which may be outside
     return fmt::format("tokens[{}]", i32(scope, 0));
+  if (words && depth > 0 && chance(10))
+    return fmt::format("token(min({}, 90))", i32(scope, depth - 1));
   return oneOf<std::string>({"last", "tokens[0]", "tokens[-1]", "tokens[len(tokens) / 2]", "last"});
 }
 
@@ -463,7 +467,9 @@ std::string Expressions::sequence(const Scope &scope, int64_t most, int depth) {
   if (depth > 0 && scope.binders < 2 && chance(12)) {
     Scope inner = scope;
     const std::string in = over(scope, inner, size, depth - 1);
-    return fmt::format("map({}, {})", in, token(inner, depth - 1));
+    return !words || chance(70)
+               ? fmt::format("map({}, {})", in, token(inner, depth - 1))
+               : fmt::format("filter({}, {}, {})", in, token(inner, depth - 1), boolean(inner, depth - 1));
   }
   switch (below(depth > 0 ? 10 : 5)) {
   case 0:
@@ -487,7 +493,7 @@ std::string Expressions::sequence(const Scope &scope, int64_t most, int depth) {
   }
   case 5:
   case 6:
-    if (chance(25))
+    if (words && chance(25))
       return fmt::format("forced(min({}, {}))", i32(scope, 1), size);
     return fmt::format("ngram_lookup({}, min({}, {}){})", chance(70) ? "tokens" : sequence(scope, 20, depth - 1),
                        i32(scope, 1), size, chance(50) ? fmt::format(", ngram={}", range(1, 5)) : "");

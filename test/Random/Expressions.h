@@ -38,7 +38,7 @@ struct Policy {
 /// Expressions of a wanted type; mostly right.
 class Expressions {
 protected:
-  Expressions(uint64_t seed, bool wordy) : wordy(wordy), random(seed * 0x9e3779b97f4a7c15u + 7) {}
+  Expressions(uint64_t seed, bool wordy) : wordy(wordy), words(seed % 2 == 0), random(seed * 0x9e3779b97f4a7c15u + 7) {}
 
   uint64_t below(uint64_t n) { return random() % n; }
   int64_t range(int64_t low, int64_t high) { return low + static_cast<int64_t>(below(high - low + 1)); }
@@ -69,6 +69,7 @@ protected:
   std::string over(const Scope &scope, Scope &inner, int64_t most, int depth);
 
   const bool wordy;
+  const bool words; ///< `filter`, `forced`, `token`, `is_eos`; those of odd seeds are as before there were any
   std::vector<Variable> constants, fields;
   std::vector<Policy> policies;
 

@@ -102,12 +102,12 @@ note: did you mean `rows_per_pass`?
 }
 
 TEST(PipelineNames, MissingConfigKey) {
-  Check c = check({{"block: 4", "block: 4\n  eos: target.config.eos_token"}}, {}, {modelFacts("target", 100)});
+  Check c = check({{"block: 4", "block: 4\n  end: target.config.eos_token"}}, {}, {modelFacts("target", 100)});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
       R"(p.yaml:7:8: error: the checkpoint of `target` has no number `eos_token` in its config.json [unknown-config-key]
-    7 |   eos: target.config.eos_token
+    7 |   end: target.config.eos_token
       |        ^~~~~~~~~~~~~~~~~~~~~~~
 )");
 }

@@ -76,10 +76,10 @@ TEST(Pipeline, FloatParamsAreRoundedToF32AndTakeIntegersFromSet) {
 }
 
 TEST(Pipeline, ConfigValues) {
-  Check c = check({{"rate: 0.5", "rate: target.config.rope.factor\n  eos: target.config.eos_token_id"}}, {},
+  Check c = check({{"rate: 0.5", "rate: target.config.rope.factor\n  end: target.config.eos_token_id"}}, {},
                   {modelFacts("target", 100)});
   ASSERT_TRUE(c.pipeline) << c.messages;
-  EXPECT_EQ(intParam(c, "eos"), 2);
+  EXPECT_EQ(intParam(c, "end"), 2);
   EXPECT_EQ(c.pipeline->params[2].value.floatValue, 0.5);
 }
 

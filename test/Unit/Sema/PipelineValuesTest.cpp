@@ -193,10 +193,18 @@ TEST(PipelineValues, Params) {
       << params("[1, true]");
   EXPECT_NE(params("[[1], [2]]").find("error: "), std::string::npos);
   EXPECT_EQ(params("[1, 2]", {{"x", "3"}})
-                .find("error: `--set x=3`: the value must be written in the file, for it is "
-                      "a list [bad-set-value]\np.yaml:8:3: note: the param's elements"),
+                .find("error: `--set x=3`: the value must be a list of 1 to 1024 integers (i32), as `[1, 2]` "
+                      "[bad-set-value]\np.yaml:8:3: note: the param's elements"),
             0u)
       << params("[1, 2]", {{"x", "3"}});
+  for (const char *wrong : {"[]", "[1, ]", "[1, x]", "[1.5]", "1, 2", "[1", "[[1]]", ""})
+    EXPECT_NE(params("[1, 2]", {{"x", wrong}}).find("the value must be a list of 1 to 1024 integers"),
+              std::string::npos)
+        << wrong;
+  EXPECT_NE(params("[0.5]", {{"x", "[true]"}}).find("1024 numbers (f32), as `[0.5, 2.0]`"), std::string::npos);
+  EXPECT_EQ(params("[1, 2]", {{"x", " [ 4, 5 ,-6 ] "}}, "x[2] + len(x)"), "");
+  EXPECT_EQ(params("[true]", {{"x", "[false, true]"}}, "x[1]"), "");
+  EXPECT_EQ(params("[0.5]", {{"x", "[1, 2e3]"}}, "x[1]"), "");
   // Params with a meaning are single numbers.
   for (const char *name : {"slots", "rows_per_pass"}) {
     const std::string text = std::string("  ") + name + ": [16, 4]\n  block: 4\n";
@@ -307,6 +315,25 @@ TEST(PipelineValues, TreesAndLookups) {
        "argument `rows` of `follow` must be a sequence of tokens, found token [type-mismatch]"},
       {"- numbers: follow(draft, numbers, draft, root=rate)",
        "argument `root` of `follow` must be i32, found f32 [type-mismatch]"},
+      {"- draft: filter(i in 0..len(draft), draft[i], not is_eos(draft[i]))", ""},
+      {"- numbers: filter(i in 0..4, i, i % 2 == 0)", ""},
+      {"- numbers: filter(i in 0..4, i)",
+       "`filter` takes `i in a..b, value, condition`, found 2 arguments [argument-count]"},
+      {"- table: filter(i in 0..2, draft, true)",
+       "the value of `filter` must be a number, bool or token, found token[4] [type-mismatch]"},
+      {"- numbers: filter(i in 0..4, i, i)", "the condition of `filter` must be bool, found i32 [type-mismatch]"},
+      {"- draft: eos[:2]", ""},
+      {"- draft: eos", "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
+      {"- trace: is_eos(accepted)", "argument `t` of `is_eos` must be token, found i32 [type-mismatch]"},
+      {"- trace: token(accepted)", ""},
+      {"- trace: token(last)", "the argument of `token` must be i32, found token [type-mismatch]"},
+      {"- trace: token(2 - 5)", "argument `x` of `token` must be 0 or above, is -3 [bad-argument]"},
+      {"- kv.target.keep: matching(draft)", ""},
+      {"- kv.target.keep: matching(tokens)", "the length of the argument of `matching` has no upper bound; cut it with "
+                                             "a slice such as `[:8]` [unbounded-sequence]"},
+      {"- kv.target.keep: matching(numbers)",
+       "the argument of `matching` must be a sequence of tokens, found i32[4] [type-mismatch]"},
+      {"- kv.target.keep: matching()", "`matching` takes 1 argument, found 0 [argument-count]"},
       {"- draft: forced(4)", ""},
       {"- draft: forced(min(accepted, 3)) + [5]", ""},
       {"- draft: forced(accepted)",
