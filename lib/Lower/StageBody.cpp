@@ -38,17 +38,6 @@ ir::Type typeOf(const sema::Type &t) {
   return Type::seq(t.capacity > sema::mostCapacity ? 0 : std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
 }
 
-bool mayFault(const Expr &e) {
-  if (e.kind == Expr::SeqAt || e.kind == Expr::BufferAt || e.is(sema::Predefined::Last))
-    return true;
-  if (e.kind == Expr::ModelCall) // it stands elsewhere
-    return false;
-  for (const sema::ExprRef &arg : e.args)
-    if (arg && mayFault(*arg))
-      return true;
-  return false;
-}
-
 /// A function of the language, and its operation.
 static const auto &builtin(sema::Function f) {
   static const struct {

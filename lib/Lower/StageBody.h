@@ -84,7 +84,7 @@ inline const ir::Type boolean = ir::Type::scalar(ir::Scalar::Bool);
 /// What a field's name says to a reader: that of a local has its stage in front.
 inline std::string shortName(llvm::StringRef name) { return name.substr(name.find_last_of('.') + 1).str(); }
 /// Whether the value may end the request: an index may be outside its sequence.
-bool mayFault(const sema::Expr &e);
+using sema::mayFault;
 ir::Scalar scalarOf(sema::Elem e);
 ir::Type typeOf(const sema::Type &t);
 

@@ -22,8 +22,7 @@ static Flow either(const Flow &a, const Flow &b) {
   return {wider(a.type, b.type), first ? b.range : second ? a.range : hull(a.range, b.range)};
 }
 
-/// After one of two ways: what is known on both.
-static Flows joined(const Flows &a, const Flows &b) {
+Flows joined(const Flows &a, const Flows &b) {
   Flows out;
   for (const auto &[name, flow] : a)
     if (auto other = b.find(name); other != b.end())
@@ -117,6 +116,10 @@ void Statements::declareVariables(CheckedStage &stage) {
 }
 
 void Statements::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  const auto call = [&](const ast::Stmt &s) { return callsIn(s); };
+  if (scope.kind == Scope::Stage && !scope.noCalls &&
+      (llvm::any_of(stmt.body, call) || llvm::any_of(stmt.otherwise, call)))
+    return checkIfWithCalls(stmt, into, scope);
   ExprRef c = with(scope).expect(*stmt.values[0], Elem::Bool, "the condition of `if`");
   Stmt s;
   s.kind = Stmt::If;
@@ -125,8 +128,6 @@ void Statements::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &
   for (bool otherwise : {false, true}) {
     Scope inner = scope;
     ++inner.depth;
-    if (!inner.noCalls)
-      inner.noCalls = "an `if`";
     if (c)
       refine(*c, !otherwise, inner);
     checkBlock(otherwise ? stmt.otherwise : stmt.body, otherwise ? s.otherwise : s.body, inner);
@@ -314,6 +315,28 @@ void Statements::enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, 
   inner.assigned = scope.assigned;
 }
 
+/// A loop that ends in front of the round in which `until` holds: it goes on, and does nothing.
+void Statements::checkUntil(const ast::Stmt &stmt, Stmt &loop, std::vector<Stmt> &into, Scope &inner) {
+  const ast::Expr &e = *stmt.values[1];
+  const Type boolean = Type::scalar(Elem::Bool);
+  Scope test = inner;
+  test.noCalls = test.noEffects = "`until`";
+  const ExprRef c = with(test).expect(e, Elem::Bool, "`until`");
+  if (!c)
+    return;
+  const std::string over = newVariable("over", inner);
+  ctx.variables[over] = {boolean, stmt.loc, "until"};
+  inner.locally->changes.push_back("." + over);
+  const ExprRef is = make(Expr::FieldRead, boolean, e.loc, {}, Name{over});
+  const auto set = [&](std::vector<Stmt> &where, const ExprRef &value) {
+    where.push_back({.kind = Stmt::SetField, .name = over, .values = {value}, .loc = e.loc});
+  };
+  set(into, make(Expr::Const, boolean, e.loc, {}, Number()));
+  set(loop.body, make(Expr::Binary, boolean, e.loc, {is, c}, BinaryOp::Or));
+  refine(*c, false, inner);
+  checkGuarded(stmt.body, make(Expr::Not, boolean, e.loc, {is}), loop.body, inner);
+}
+
 void Statements::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
   constexpr unsigned mostLoops = limits::loops; // in each other
   const bool isFor = stmt.kind == ast::Stmt::For;
@@ -377,7 +400,10 @@ void Statements::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
     if (s.values[0])
       refine(*s.values[0], true, inner);
   }
-  checkBlock(stmt.body, s.body, inner);
+  if (isFor && stmt.values.size() > 1)
+    checkUntil(stmt, s, into, inner);
+  else
+    checkBlock(stmt.body, s.body, inner);
   if (isFor)
     s.bound = std::max<int64_t>(1, most);
   // Perhaps there was no round. What was not known before may be anything.

@@ -1,6 +1,7 @@
 //===- Calls.cpp - model calls and `append` -------------------------------===//
 #include "Expressions.h"
 #include "Notes.h"
+#include "Statements.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -204,7 +205,10 @@ ExprRef Expressions::checkModelCall(const ast::Expr &e) {
     return nullptr;
   }
   rows.insert(rows.begin(), fed);
-  *call.reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
+  for (ExprRef &given : rows)
+    given = guarded(scope.guard, given);
+  *call.reductions = {
+      {}, scope.guard, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
   scope.locally->changes.push_back("kv " + call.model);
   // The stage waits here. What the fields are after it is not for it to say. In a loop it still is how long they have
   // become: storing one checks it.

@@ -56,6 +56,9 @@ void Statements::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<
   }
   if (rows->kind == Expr::LogitRows && !rows->as<Bounds>().result.empty())
     return refuse(fmt::format("they are `{}`, and not the logits of the model", rows->as<Bounds>().result));
+  if (reductions->guard)
+    return refuse("rows of a call in an `if` cannot be kept; let it stand outside, and feed it nothing where it is not "
+                  "wanted");
   if (reductions->depth != scope.depth)
     return refuse("they are kept in the pass of their call, so the assignment stands in the same block as the call");
   const auto reads = [&](const Reduction &r) { return r.kept == f.name || r.minus == f.name; };

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Expressions.h"
 #include "Notes.h"
+#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -239,6 +240,16 @@ ExprRef Expressions::checkReducer(Arguments &args) {
   }
   if (!good)
     return nullptr;
+  if (const ExprRef &guard = callOf(*call).reductions->guard) {
+    if (!r.kept.empty() || !r.minus.empty()) {
+      diags.report(Diag::Unsupported, e.loc, "kept rows of a call in an `if`",
+                   "the call outside, fed nothing where it is not wanted: `l: target([x] if c else [])`");
+      return nullptr;
+    }
+    for (Operand &given : r.with)
+      if (given.name != "first" && given.name != "last" && (!given.value->type.isScalar() || mayFault(*given.value)))
+        given.value = guarded(guard, given.value);
+  }
   for (const Operand &given : r.with)
     if (!knownAtCall(ctx, *given.value, *callOf(*call).reductions, fmt::format("`{}`", given.name), e.text, scope))
       return nullptr;

@@ -77,7 +77,8 @@ struct Scope {
   /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
   const char *noCalls = nullptr;
   const char *noEffects = nullptr;
-  ExprRef call; ///< the last one of this block or of one around it
+  ExprRef guard; ///< of a block with calls: they are fed nothing where it does not hold; null: there is none
+  ExprRef call;  ///< the last one of this block or of one around it
 };
 
 /// What is known where the condition holds, or where it does not.

@@ -10,6 +10,12 @@
 
 namespace megalith::sema {
 
+/// `v`, where the guard of its block holds or there is none; else 0 or nothing.
+ExprRef guarded(const ExprRef &guard, const ExprRef &v);
+/// After one of two ways: what is known on both.
+std::map<std::string, Scope::Flow> joined(const std::map<std::string, Scope::Flow> &a,
+                                          const std::map<std::string, Scope::Flow> &b);
+
 class Statements {
 public:
   explicit Statements(Context &ctx) : ctx(ctx), diags(ctx.diags) {}
@@ -31,7 +37,12 @@ private:
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void assignInferred(Inferred &inferred, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
+  bool callsIn(const ast::Stmt &stmt) const;
+  void checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef &guard, std::vector<Stmt> &out, Scope &scope);
+  void guardLocal(Stmt &local, const ExprRef &guard);
+  void checkIfWithCalls(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkIf(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void checkUntil(const ast::Stmt &stmt, Stmt &loop, std::vector<Stmt> &out, Scope &inner);
   void checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner);
   std::map<std::string, Scope::Flow> flowsAfter(const ast::Stmt &stmt, Scope inner) const;

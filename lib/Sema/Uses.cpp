@@ -58,8 +58,12 @@ struct UseWalk {
 
   void block(const std::vector<ast::Stmt> &body, std::set<std::string> known) {
     for (const ast::Stmt &s : body) {
-      for (const ast::ExprPtr &v : s.values)
-        expr(*v, known);
+      for (const ast::ExprPtr &v : s.values) {
+        std::set<std::string> seen = known;
+        if (s.kind == ast::Stmt::For && v != s.values.front()) // of `until`
+          seen.insert(s.target.text);
+        expr(*v, std::move(seen));
+      }
       for (const auto &[name, v] : s.named)
         expr(*v, known);
       if (s.kind == ast::Stmt::Assign && s.target.text.find('.') == std::string::npos) {

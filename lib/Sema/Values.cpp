@@ -55,6 +55,12 @@ ExprRef adopt(const ExprRef &e, const Type &like) {
   return typed;
 }
 
+bool mayFault(const Expr &e) {
+  return e.kind == Expr::SeqAt || e.kind == Expr::BufferAt || e.is(Predefined::Last) ||
+         (e.kind != Expr::ModelCall &&
+          std::any_of(e.args.begin(), e.args.end(), [](const ExprRef &arg) { return arg && mayFault(*arg); }));
+}
+
 bool isMap(const Expr &e) { return e.kind == Expr::Over && e.as<Through>().function == Function::Map; }
 
 ExprRef convert(ExprRef e, Elem elem) {

@@ -115,7 +115,10 @@ public:
       }
       break;
     case Stmt::For:
-      line(stmt.loc, "for " + stmt.target.text + " in " + values);
+      line(stmt.loc,
+           "for " + stmt.target.text + " in " +
+               (stmt.values.size() > 1 ? printOptional(stmt.values[0]) + " until " + printOptional(stmt.values[1])
+                                       : values));
       body(stmt.body);
       break;
     case Stmt::While:

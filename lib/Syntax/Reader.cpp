@@ -438,11 +438,13 @@ std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyVa
     stmt.values.push_back(readExpr(*head.value, "`if`"));
   } else if (head.key.text == "for") {
     stmt.kind = Stmt::For;
-    checkKeys(entries, what, {"for", "do"});
+    checkKeys(entries, what, {"for", "until", "do"});
     ExprPtr range;
     if (const auto name = readBinder(*head.value, "`for`", "a loop variable", range)) {
       stmt.target = *name;
       stmt.values.push_back(std::move(range));
+      if (const YamlNode *until = find(entries, "until"))
+        stmt.values.push_back(readExpr(*until, "`until`"));
     }
   } else {
     stmt.kind = Stmt::While;

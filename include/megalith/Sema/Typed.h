@@ -112,10 +112,11 @@ struct Reduction {
 /// The uses of a call's logits, in the order of the results.
 struct Reductions {
   std::vector<Reduction> list;
-  size_t since = 0;   ///< what had changed before the call (Sema's Locals::changes)
-  size_t locals = 0;  ///< those that were assigned before it
-  size_t binders = 0; ///< around it
-  unsigned depth = 0; ///< of blocks around it
+  std::shared_ptr<const Expr> guard = nullptr; ///< of its block (Sema's Scope)
+  size_t since = 0;                            ///< what had changed before the call (Sema's Locals::changes)
+  size_t locals = 0;                           ///< those that were assigned before it
+  size_t binders = 0;                          ///< around it
+  unsigned depth = 0;                          ///< of blocks around it
 };
 
 //===--- what the kinds of an expression have of their own ------------------===//
@@ -239,6 +240,9 @@ struct Expr {
   template <class T> bool is(const T &value) const { return std::holds_alternative<T>(data) && as<T>() == value; }
   const std::string &name() const { return as<Name>().name; }
 };
+
+/// Whether evaluating it may end the request: it has an index. What calls are fed stands elsewhere.
+bool mayFault(const Expr &e);
 
 struct Stmt {
   enum Kind : uint8_t {
