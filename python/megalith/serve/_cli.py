@@ -491,7 +491,7 @@ async def _run(
             return 1
     if engine.open:
         log.say(f"stopping: {len(engine.open)} calls go on for up to {parsed.grace:g} s; Ctrl-C ends them")
-    engine.drains = True
+    engine.drain()
     gate.hurries = True
     for connection in server.server_state.connections:
         connection.hurry()

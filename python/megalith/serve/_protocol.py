@@ -116,6 +116,8 @@ class Job:
     """By choice."""
     tools: ToolUse | None = None
     """That the answer may call."""
+    format_name: str | None = None
+    """The member of the body that asks for a format."""
     response: dict[str, Any] | None = None
     """What an answer of the Responses API says again of the request; None: it is of another one."""
 

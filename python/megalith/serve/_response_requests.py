@@ -67,6 +67,7 @@ def read_response(body: Mapping[str, Any], limits: Limits, tokenizer: Tokenizer)
         job = read_job(chat, True, limits, tokenizer)
     except ApiError as error:
         raise _named_as_here(error) from error
+    job.format_name = _NAMES.get(job.format_name or "", job.format_name)
     job.response = {
         "instructions": instructions,
         "max_output_tokens": most,
