@@ -65,6 +65,7 @@ class Limits:
     no_prompt_logprobs: str = ""
     """Why the pipeline has no logprobs of prompts; empty: it has."""
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
     edits: bool = False
     """Requests may have settings that follow their text: penalties and the like."""
     formats: bool = False

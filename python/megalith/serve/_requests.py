@@ -189,7 +189,7 @@ def _read_edits(fields: Fields, limits: Limits, tokenizer: Tokenizer) -> dict[st
     edits: dict[str, Any] = {
         "presence_penalty": fields.number("presence_penalty", 0, -2, 2),
         "frequency_penalty": fields.number("frequency_penalty", 0, -2, 2),
-        "repetition_penalty": fields.number("repetition_penalty", 1, 0.001, 1000),
+        "repetition_penalty": fields.number("repetition_penalty", limits.repetition_penalty, 0.001, 1000),
         "min_new_tokens": least,
     }
     edits = {name: value for name, value in edits.items() if value != (1 if name == "repetition_penalty" else 0)}
