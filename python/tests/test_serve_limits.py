@@ -143,8 +143,9 @@ def test_what_asks_for_nothing_is_taken(served):
     status, _, answer = served.post("/v1/completions", prompt="a", max_tokens=1, user="me", **nothing)
     assert status == 200
     nothing = dict(
-        logprobs=False, tools=[], tool_choice="none", response_format={"type": "text"}, n=1, store=False, metadata={}
-    )
+        logprobs=False, tools=[], tool_choice="none", response_format={"type": "text"}, n=1, store=False, metadata={},
+        reasoning_effort="none", verbosity="medium",
+    )  # fmt: skip
     messages = [{"role": "assistant", "content": "a", "refusal": None, "tool_calls": None, "annotations": []}]
     status, _, answer = served.post("/v1/chat/completions", messages=messages, max_tokens=1, **nothing)
     assert status == 200, answer
