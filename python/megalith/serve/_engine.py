@@ -409,9 +409,9 @@ class Engine:
         threads = None if name in self._prepared else self._one_by_one
         making = asyncio.get_running_loop().run_in_executor(threads, self._prepare, format)
         draining = asyncio.ensure_future(self._draining.wait())
-        left = self._left(arrived)
+        either: set[asyncio.Future[Any]] = {making, draining}
         try:
-            await asyncio.wait({making, draining}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._left(arrived), return_when=asyncio.FIRST_COMPLETED)
             if not making.done():
                 if self.drains:
                     raise self.stopping()
