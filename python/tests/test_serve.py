@@ -343,12 +343,6 @@ def test_answers_with_a_format(tmp_path):
                 assert City.model_validate_json(told.message.tool_calls[0].function.arguments) and told.message.content is None
             else:
                 assert list(json.loads(told.message.content)) == ["zone"]
-        # What the parser gives goes back in a history as it came.
-        answer = {**parsed.message.model_dump(exclude={"parsed"}), "parsed": {"secret": 1}}
-        history = [*messages, answer, {**answer, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", "parsed_arguments": {"secret": 1}}}]}]
-        assert client.chat.completions.create(model="demo", messages=history, max_tokens=1).choices[0].finish_reason == "length"
-        count = server.post("/tokenize", messages=history[-1:])[2]["count"]
-        assert count == server.post("/tokenize", messages=[{**history[-1], "parsed": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}])[2]["count"]
 
 
 SMALL = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "é"]}}, "required": ["a", "b"], "additionalProperties": False}

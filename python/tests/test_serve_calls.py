@@ -139,6 +139,9 @@ def test_a_call_or_a_format(form, call, text):
         assert parsed(form, [text[:cut], text[cut:]], either=True) == expected
         # What the budget has cut is no call.
         assert parsed(form, [text[:cut]], either=True) == (expected if cut == len(text) else (text[:cut], []))
+    parser = CallParser(FORMS[form], ["f", "g"], either=True)
+    parser.push(text)
+    assert parser.done == call
     parser = CallParser(FORMS[form], ["f"], either=True)
     assert [parser.push(piece) for piece in ['{"na', 'me": "', "fo", 'o"']] == [[], [], ['{"name": "fo'], ['o"']]
 

@@ -399,8 +399,6 @@ class Engine:
         format = job.settings.get("format")
         if format is None or self._prepare is None:
             return
-        if self.drains:
-            raise self.stopping()
         if self._unprepared > self.max_waiting:
             raise self._full(self._unprepared)
         self._unprepared += 1

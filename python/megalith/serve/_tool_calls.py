@@ -181,7 +181,7 @@ class CallParser:
     def __init__(
         self, form: Form, names: Collection[str], parallel: bool = True, enforced: bool = False, either: bool = False
     ) -> None:
-        self.form, self.names, self.enforced, self.either = form, frozenset(names), enforced, either
+        self.form, self.names, self.enforced = form, frozenset(names), enforced
         self.parallel = parallel and not enforced and not either
         """There may be several calls."""
         self._heads = [head for name in names for head in _heads_of(name, form.arguments)] if either else []
@@ -243,17 +243,13 @@ class CallParser:
         self._state = self._opening if self.form.opening else self._call
         return True
 
-    def _content(self, is_end: bool) -> bool:
-        """There is no call any more."""
-        self._give(len(self._held))
-        return False
-
     def _either(self, is_end: bool) -> bool:
-        """A format has it that the answer begins as a call, or is none."""
+        """A format has it that the answer begins as a call, or is none: then it is JSON, in which no marker is in front
+        of a call."""
         if any(self._held.startswith(head) for head in self._heads):
             self._state = self._call
         elif is_end or not any(head.startswith(self._held) for head in self._heads):
-            self._state = self._content
+            self._state = self._text
         else:
             return False
         return True
@@ -349,7 +345,7 @@ class CallParser:
 
     def _fail(self) -> bool:
         """There is no call: what it began with is text, and what is behind that is looked at anew."""
-        self._state = self._content if self.either else self._text
+        self._state = self._text
         self._give(self._first)
         return True
 
