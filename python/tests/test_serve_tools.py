@@ -6,6 +6,7 @@ import time
 
 import openai
 import pytest
+from megalith.serve._formats import place_for_client
 from scripted import Scripted
 from serving import wait_for
 
@@ -248,6 +249,17 @@ def test_places_are_those_of_the_client(program):
             assert refused(parameters, {"type": "object"}) == ("response_format", function + place)
             assert refused({}, parameters) == ("response_format", "the schema at " + place)
             assert refused({}, parameters, tool_choice="none") == ("response_format", "the schema at " + place)
+        # What counts for one of them only is not lost among others.
+        old = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "prefixItems": [True], "items": {"type": "null"}}
+        for number, answer in enumerate((old, {**old, "$schema": "https://json-schema.org/draft/2020-12/schema"})):
+            asked = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": answer}}}
+            if number == 0:
+                with pytest.raises(openai.BadRequestError, match="the schema at `#`: `prefixItems` is no keyword"):
+                    client.chat.completions.create(**ASK, **asked)
+            else:
+                assert client.chat.completions.create(**ASK, **asked).choices[0].finish_reason == "stop"
+    whole = "the schema at `#`: it has too many parts"
+    assert place_for_client(whole, [FUNCTION, OTHER], "arguments") == whole
 
 
 @pytest.mark.parametrize("fault", ["NO_TOKEN", "FORMAT", "NUMERIC"])

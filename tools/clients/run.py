@@ -2,7 +2,7 @@
 """Runs programs of others, unchanged, against `megalith-serve`: run.py PYTHON [NAME ...]
 
 PYTHON is one that has the module `megalith` with its extra `serve`. The programs come from PyPI, each into an environment
-of its own, which is kept. All of them take 14 GB, because two need PyTorch. The demo model is served on the reference
+of its own, which is kept. All of them take 15 GB, because two need PyTorch. The demo model is served on the reference
 executor. A line for each program says its version, whether it works, and how long that took.
 """
 

@@ -180,8 +180,13 @@ def format_of_calls(
         )
     if beside is not None:
         answers.append(_moved(beside, _BESIDE, definitions))
-    schema: dict[str, Any] = answers[0] if len(answers) == 1 else {"anyOf": answers}
-    return _schema_format({**schema, "$defs": definitions} if definitions else schema)
+    schema: dict[str, Any] = dict(answers[0]) if len(answers) == 1 else {"anyOf": answers}
+    if definitions:
+        schema["$defs"] = definitions
+    for said in [*(function.get("parameters") or {} for function in functions), beside or {}]:
+        if _OLD.search(str(said.get("$schema"))) and _HAS_PREFIX.search(json.dumps(said)):
+            schema["$schema"] = said["$schema"]  # it does not know the keyword, and the engine refuses that
+    return _schema_format(schema)
 
 
 def place_for_client(message: str, functions: Sequence[Mapping[str, Any]], arguments: str) -> str:
@@ -191,6 +196,8 @@ def place_for_client(message: str, functions: Sequence[Mapping[str, Any]], argum
         number, rest = found["of"] or found["in"], found["rest"]
         if found["table"]:
             rest = f"/{'$defs' if found['table'] == 'defs' else 'definitions'}/{found['key']}{rest}"
+        if number is None and not rest.startswith(f"/properties/{arguments}"):
+            return found[0]  # of all of it
         if number == _BESIDE or number == str(len(functions)):
             return f"the schema at `#{rest}`"
         function = functions[int(number or 0)]
@@ -201,6 +208,8 @@ def place_for_client(message: str, functions: Sequence[Mapping[str, Any]], argum
 
 _TYPED = {"type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"}
 """A schema without these leaves the type open."""
+_OLD = re.compile("draft-0|2019-09")
+_HAS_PREFIX = re.compile(r'"prefixItems"\s*:')
 _BESIDE = "answer"
 _PLACE = re.compile(
     r"the schema at `#(?:/anyOf/(?P<in>\d+)|/\$defs/(?P<of>\d+|answer)(?:\.(?P<table>defs|definitions)\.(?P<key>[^/`]*))?)?"
