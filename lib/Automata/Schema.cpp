@@ -23,8 +23,9 @@ constexpr struct {
 } TypeNames[] = {{"null", Null},     {"boolean", Boolean}, {"object", Object}, {"array", Array},
                  {"number", Number}, {"integer", Number},  {"string", String}};
 
-constexpr const char *Annotations[] = {"title",    "description", "default",  "examples",  "$schema", "$id",
-                                       "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
+constexpr const char *Annotations[] = {"title", "description", "default",      "examples", "$schema",
+                                       "$id",   "$comment",    "deprecated",   "readOnly", "writeOnly",
+                                       "$defs", "definitions", "discriminator"};
 constexpr struct {
   const char *name;
   unsigned types; ///< of values about which the keyword says something

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -13,7 +13,17 @@ from ._files import read_object
 
 # Each key of the class `GenerationConfig`, from 4.46 to 5.24 of `transformers`, stands in one of these lists.
 
-_COUNTED = {"temperature", "top_p", "top_k", "min_p", "do_sample", "max_new_tokens", "max_length", "eos_token_id"}
+_COUNTED = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "do_sample",
+    "max_new_tokens",
+    "max_length",
+    "eos_token_id",
+}
 
 # The values, beside null, with which they ask for nothing.
 _NOT_DONE: dict[str, tuple[Any, ...]] = {
@@ -41,7 +51,6 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "remove_invalid_values": (False,),
-    "repetition_penalty": (1,),
     "sequence_bias": ({}, []),
     "stop_strings": ([], ""),
     "suppress_tokens": ([],),
@@ -104,6 +113,7 @@ class GenerationDefaults:
     top_k: int = 0
     """0: all tokens."""
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
     do_sample: bool | None = None
     """What the file says. False is why `temperature` is 0."""
     max_new_tokens: int | None = None
@@ -136,16 +146,23 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _not_done(name: str, value: Any, where: str) -> str:
+    return f"`{name}` of {where} is {_short(value)}, and that is not done"
+
+
 def eos_of(said: Any) -> frozenset[int]:
     """Of `eos_token_id`: a number, or several."""
     several = said if isinstance(said, list) else [said]
     return frozenset(each for each in several if isinstance(each, int) and not isinstance(each, bool) and each >= 0)
 
 
-def read_generation_config(folder: Union[str, os.PathLike[str]], samples: bool = True) -> GenerationDefaults:
+def read_generation_config(
+    folder: Union[str, os.PathLike[str]], samples: bool = True, edits: Collection[str] = ()
+) -> GenerationDefaults:
     """What `generation_config.json` of a checkpoint's folder says; without it the same keys of config.json, as
-    `transformers` takes them. `samples`: the pipeline draws tokens by the settings of requests. A `GenerationDefaults`
-    without a file is that of the API. Raises `megalith.text.TextError` of a file that cannot be read."""
+    `transformers` takes them. `samples`: the pipeline draws tokens by the settings of requests. `edits`: settings that it
+    honours, as `Program.edits` has them. A `GenerationDefaults` without a file is that of the API. Raises
+    `megalith.text.TextError` of a file that cannot be read."""
     path = Path(folder) / "generation_config.json"
     said: Mapping[str, Any]
     if path.exists():
@@ -169,6 +186,10 @@ def read_generation_config(folder: Union[str, os.PathLike[str]], samples: bool =
     top_p = number("top_p", 1.0, 1e-9, 1, "a number above 0, up to 1")
     top_k = max(0, number("top_k", 0, -1, 2**31 - 1, "a whole number, 0 or more", whole=True))
     min_p = number("min_p", 0.0, 0, 1, "a number from 0 to 1")
+    repetition_penalty = number("repetition_penalty", 1.0, 0.001, 1000, "a number from 0.001 to 1000")
+    if repetition_penalty != 1 and "repetition_penalty" not in edits:
+        untold.append(_not_done("repetition_penalty", repetition_penalty, where))
+        repetition_penalty = 1.0
     max_new_tokens = number("max_new_tokens", 0, 1, 2**31 - 1, "a whole number, 1 or more", whole=True) or None
     max_length = number("max_length", 0, 1, 2**63 - 1, "a whole number, 1 or more", whole=True) or None
     do_sample = said.get("do_sample")
@@ -186,7 +207,7 @@ def read_generation_config(folder: Union[str, os.PathLike[str]], samples: bool =
     for name, value in said.items():
         if name in _NOT_DONE:
             if not _asks_for_nothing(value, _NOT_DONE[name]):
-                untold.append(f"`{name}` of {where} is {_short(value)}, and that is not done")
+                untold.append(_not_done(name, value, where))
         elif name not in _KNOWN and not name.startswith("_"):
             untold.append(f"`{name}` of {where} is not known; it does not count")
     return GenerationDefaults(
@@ -194,6 +215,7 @@ def read_generation_config(folder: Union[str, os.PathLike[str]], samples: bool =
         top_p=float(top_p),
         top_k=top_k,
         min_p=float(min_p),
+        repetition_penalty=float(repetition_penalty),
         do_sample=do_sample,
         max_new_tokens=max_new_tokens,
         max_length=max_length,

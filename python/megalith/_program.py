@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -242,6 +243,12 @@ class Program:
     def reads_sampling(self) -> bool:
         """Whether the pipeline draws tokens by the settings of requests. Without that a temperature above 0 is refused."""
         return self._core.reads_sampling()
+
+    @property
+    def edits(self) -> frozenset[str]:
+        """Settings of requests that change rows of logits and that the pipeline honours: `repetition_penalty`, `format`
+        and the like. A request with another one is refused. Raises `megalith.Error` if no kernel can be planned."""
+        return frozenset(json.loads(self.source().manifest).get("reducing", {}).get("edits", ()))
 
     @property
     def why_no_prompt_logprobs(self) -> str:

@@ -27,8 +27,8 @@ EOS = 256
 
 
 class _Generation:
-    def __init__(self, number, tokens, budget, size):
-        self.number, self.tokens, self.budget, self.size = number, tokens, budget, size
+    def __init__(self, number, tokens, budget, size, fault):
+        self.number, self.tokens, self.budget, self.size, self.fault = number, tokens, budget, size, fault
 
     async def events(self):
         tokens, is_length = self.tokens[: self.budget], len(self.tokens) > self.budget
@@ -37,7 +37,8 @@ class _Generation:
             await asyncio.sleep(0)
             end = None
             if index == len(groups) - 1:
-                end = End("length" if is_length else "stop", "DONE", "", "", "", 1, len(tokens), 1, 1, 0.0, 0.0, 0.0, 0.0)
+                finish = "fault" if self.fault else "length" if is_length else "stop"
+                end = End(finish, "DONE", self.fault, "", "p.yaml:3", 1, len(tokens), 1, 1, 0.0, 0.0, 0.0, 0.0)
             yield Event(self.number, None, group, "DECODE", end, 0.0)
 
     def _close(self):
@@ -53,13 +54,15 @@ class _Session:
         """Prompts, and what else the session was asked for."""
         self.size = 3
         """Tokens that come at once."""
+        self.fault = ""
+        """With which an answer ends."""
         self.done, self._router = False, SimpleNamespace(over=False, failed=None)
         self._numbers = itertools.count()
 
     def agenerate(self, prompt, budget, **members):
         text = bytes(each for each in prompt if each < 256).decode()
         self.asked.append((text, members))
-        return _Generation(next(self._numbers), [*self.answer(text).encode(), EOS], budget, self.size)
+        return _Generation(next(self._numbers), [*self.answer(text).encode(), EOS], budget, self.size, self.fault)
 
     def stats(self):
         return {"slots": [], "waiting": 0, "running": 0, "pools": [], "metrics": {}, "increments": {}}
@@ -68,18 +71,21 @@ class _Session:
 class Scripted:
     """A server on a thread. `form` is that of the chat template."""
 
-    def __init__(self, form="hermes", template=None, **limits):
+    def __init__(self, form="hermes", template=None, request_timeout=0, prepare_format=None, **limits):
         self.session = _Session()
         tokenizer = megalith.text.ByteTokenizer([EOS])
         tokenizer._templates = Templates({"default": TEMPLATES[form] + MESSAGES if template is None else template})
         known = dict(context=20000, prompt_tokens=20000, completion_tokens=20000, vocabulary=260, samples=True)
         known |= dict(temperature=1.0, top_p=1.0, top_k=0, ends=64, eos=1, edits=True)
         self.limits = Limits(model="demo", **{**known, **limits})
-        engine = Engine(self.session, tokenizer, self.limits, max_waiting=64, request_timeout=0, show_text=False)
+        self.engine = Engine(
+            self.session, tokenizer, self.limits, max_waiting=64, request_timeout=request_timeout, show_text=False, prepare_format=prepare_format
+        )
         self.reader = Reader(self.limits, tokenizer, Recipe("", None, (EOS,), True, 260))
-        app = make_app(engine, Facts("scripted", "nothing", None, None, 1 << 20), self.reader)
+        app = make_app(self.engine, Facts("scripted", "nothing", None, None, 1 << 20), self.reader)
         self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off", ws="none"))
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self.server.serve(),), daemon=True)
 
     def __enter__(self):
         self.thread.start()

@@ -57,6 +57,14 @@ def test_what_is_no_format(program, kernel):
     assert made.states > 5 and made.masks > 2 and made.bytes > 0 and len(made.notes) > 0
 
 
+def test_what_a_pipeline_honours(program):
+    static = {"bias", "banned", "allowed", "min_new_tokens"}
+    by_text = {"repetition_penalty", "presence_penalty", "frequency_penalty", "format"}
+    for name, edits in (("autoregressive", set()), ("canvas_refinement", static), ("speculative_lookup", static | by_text)):
+        assert megalith.compile(megalith.pipeline(name), DEMO).edits == edits
+    assert program.edits == static | by_text
+
+
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_a_session(device):
     """Tokens of several bytes: half of the vocabulary is said to spell something else."""

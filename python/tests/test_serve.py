@@ -333,3 +333,86 @@ def test_answers_with_a_format(tmp_path):
             assert choice.finish_reason in ("tool_calls", "stop")
         with pytest.raises(openai.BadRequestError, match="`minimum` is not supported"):
             client.chat.completions.create(**ask, extra_body={"guided_json": {"type": "integer", "minimum": 1}})
+        # Either: which of the two comes is up to the model, whom the bias tells of the first letter that differs.
+        other = {"type": "object", "properties": {"zone": {"type": "boolean"}}, "required": ["zone"]}
+        ask |= dict(tools=[tool], response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": other}})
+        for letter, is_call in (("n", True), ("z", False)):
+            told = client.chat.completions.create(**ask, logit_bias={ord(letter): 100}).choices[0]
+            assert bool(told.message.tool_calls) == is_call and told.finish_reason == ("tool_calls" if is_call else "stop")
+            if is_call:
+                assert City.model_validate_json(told.message.tool_calls[0].function.arguments) and told.message.content is None
+            else:
+                assert list(json.loads(told.message.content)) == ["zone"]
+
+
+SMALL = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "é"]}}, "required": ["a", "b"], "additionalProperties": False}
+
+
+def of_schema(schema, name="n"):
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}}
+
+
+def test_formats_beside_other_members(served, client):
+    """Each choice has the format, whatever else is asked for; what is cut is its beginning."""
+    ask = dict(model="demo", messages=[{"role": "user", "content": PROMPTS[0]}], seed=7, temperature=1)
+
+    def choices(**more):
+        known = {"n", "stop", "logprobs", "top_logprobs", "max_tokens", "logit_bias", "response_format"}
+        body = {key: value for key, value in more.items() if key not in known}
+        direct = {key: value for key, value in more.items() if key in known}
+        return client.chat.completions.create(**{**ask, **direct}, extra_body=body).choices
+
+    def is_small(text):
+        value = json.loads(text)
+        return list(value) == ["a", "b"] and value["a"] in (True, False) and value["b"] in ("x", "é")
+
+    several = choices(**of_schema(SMALL), n=4)
+    assert [choice.finish_reason for choice in several] == ["stop"] * 4 and all(is_small(choice.message.content) for choice in several)
+    assert len({choice.message.content for choice in several}) > 1
+    texts = [""] * 4
+    for chunk in client.chat.completions.create(**ask, **of_schema(SMALL), n=4, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [choice.message.content for choice in several]
+    whole = several[0].message.content
+    (told,) = choices(**of_schema(SMALL), logprobs=True, top_logprobs=1)
+    assert b"".join(bytes(each.bytes or []) for each in told.logprobs.content).decode() == told.message.content == whole
+    (cut,) = choices(**of_schema(SMALL), max_tokens=7)
+    assert (cut.message.content, cut.finish_reason) == (whole[:7], "length")
+    (stopped,) = choices(**of_schema(SMALL), stop=['"b"'])
+    assert (stopped.message.content, stopped.finish_reason) == (whole[: whole.index('"b"')], "stop")
+    (named,) = choices(**of_schema(SMALL, 'a "name"\n/é'))
+    assert named.message.content == whole
+    begun = [*ask["messages"], {"role": "assistant", "content": '{"a": '}]
+    (continued,) = client.chat.completions.create(
+        **{**ask, "messages": begun}, **of_schema(SMALL), extra_body={"continue_final_message": True, "add_generation_prompt": False}
+    ).choices
+    assert is_small(continued.message.content)
+    # Of the rest the texts are open, so nothing but JSON is certain; here the first letter is.
+    for schema, letter, kind in (({}, "n", type(None)), ({"title": "t"}, "t", bool), ({"type": "object"}, "{", dict)):
+        (any_json,) = choices(**of_schema(schema), logit_bias={ord(letter): 100, ord("}"): 50})
+        assert isinstance(json.loads(any_json.message.content), kind)
+    (any_json,) = choices(response_format={"type": "json_object"}, logit_bias={ord("}"): 100})
+    assert any_json.message.content == "{}"
+    for asked, texts in ((["é", "日本", "🙂"], {"é", "日本", "🙂"}), (["a", "a"], {"a"}), (["a", "ab"], {"a", "ab"}), (["a\0"], {"a\0"})):
+        assert {choice.message.content for choice in choices(guided_choice=asked, n=8)} <= texts
+
+
+@pytest.mark.parametrize(
+    "asked, param, code, what",
+    [
+        (of_schema(True), "response_format.json_schema.schema", None, "must be an object, found a boolean"),
+        ({"guided_json": "true"}, "guided_json", None, "must be a JSON object, found a boolean"),
+        (of_schema({"type": "array", "items": {"type": "string", "maxLength": 2000}, "maxItems": 2000}), "response_format", "request-format", "limit `nodes`"),
+        ({"guided_regex": "(a|b)*a(a|b){18}"}, "guided_regex", "request-format", "limit `wideStates`"),
+        # Settings that contradict each other: at the first token, or later.
+        ({"guided_choice": ["yes"], "bad_words": ["y"]}, None, "request-edits", "`guided_choice`: of the 260 tokens"),
+        ({"allowed_token_ids": [97], "bad_words": ["a"]}, None, "request-edits", "`allowed_token_ids`"),
+        ({"guided_choice": ["yes"], "bad_words": ["e"]}, None, "no_token", "`bad_words`, `logit_bias`"),
+    ],
+)
+def test_formats_that_cannot_be(served, asked, param, code, what):
+    messages = [{"role": "user", "content": "a"}]
+    status, at, told, message = served.refuses("/v1/chat/completions", messages=messages, **asked)
+    assert (status, at, told) == (400, param, code) and what in message and not re.search(r"request `\d", message), message
+    if code == "no_token":  # the status was sent
+        assert b'"code":"no_token"' in served.post("/v1/chat/completions", messages=messages, stream=True, **asked)[2]

@@ -117,6 +117,35 @@ def test_enforced_calls_are_given_as_they_come(form):
         assert bool(calls) == (cut > text.index('{"x"'))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (True, '{"name": "f", "ARGUMENTS": {"x": "}"}}'),
+        (True, '{"name":"g","ARGUMENTS":{}}'),
+        (False, '{"name": "fg", "ARGUMENTS": {}}'),
+        (False, '{"name": "f", "ARGUMENTS": [1]}'),
+        (False, '{"name": "f", "ARGUMENTS": {}, "more": "<tool_call>' + F.replace('"', "'") + '"}'),
+        (False, '{"text": "<tool_call>{}</tool_call> [TOOL_CALLS][] <|python_tag|>"}'),
+        (False, "[1, 2]"),
+        (False, ""),
+    ],
+)
+def test_a_call_or_a_format(form, call, text):
+    """In an answer that has to be one of these, nothing else is a call, whatever the text has in it."""
+    text = text.replace("ARGUMENTS", FORMS[form].arguments)
+    expected = ("", [(json.loads(text)["name"], text[text.index("{", 1) : -1])]) if call else (text, [])
+    for cut in range(len(text) + 1):
+        assert parsed(form, [text[:cut], text[cut:]], either=True) == expected
+        # What the budget has cut is no call.
+        assert parsed(form, [text[:cut]], either=True) == (expected if cut == len(text) else (text[:cut], []))
+    parser = CallParser(FORMS[form], ["f", "g"], either=True)
+    parser.push(text)
+    assert parser.done == call
+    parser = CallParser(FORMS[form], ["f"], either=True)
+    assert [parser.push(piece) for piece in ['{"na', 'me": "', "fo", 'o"']] == [[], [], ['{"name": "fo'], ['o"']]
+
+
 def test_arguments_are_the_text_of_the_model():
     assert read_call('{"name":"f","arguments":{"x" : 1.0}}', ["f"]) == ("f", '{"x" : 1.0}')
     assert read_call('{"name":"f","arguments":{},"parameters":{}}', ["f"]) is None

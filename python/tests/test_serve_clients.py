@@ -267,17 +267,30 @@ def test_defaults_of_the_checkpoint(tmp_path):
     model.mkdir()
     for name in "config.json", "model.safetensors":
         (model / name).symlink_to(DEMO / name)
-    said = {"min_p": 1.0, "temperature": 2.0, "max_new_tokens": 7, "repetition_penalty": 1.5}
+    said = {"min_p": 1.0, "temperature": 2.0, "max_new_tokens": 7, "repetition_penalty": 1.5, "typical_p": 0.5}
     (model / "generation_config.json").write_text(json.dumps(said))
     template = tmp_path / "template.jinja"
     template.write_text("{{ messages[0].content }}")
     with Served("sampled", "--chat-template", template, model=model) as server:
-        assert "warning: `repetition_penalty` of `generation_config.json` is 1.5, and that is not done" in server.error_text()
+        told = server.error_text()
+        assert "warning: `typical_p` of `generation_config.json` is 0.5, and that is not done" in told and "repetition_penalty" not in told
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        ask = dict(model="demo", prompt=PROMPTS[0], max_tokens=40)
+
+        def text(**more):
+            return client.completions.create(**ask, **({"extra_body": more} if more else {})).choices[0].text
+
         # min_p of 1 takes the best token at any temperature.
-        assert client.completions.create(model="demo", prompt=PROMPTS[0], max_tokens=12).choices[0].text == "of the world"
-        chat = client.chat.completions.create(model="demo", messages=[{"role": "user", "content": PROMPTS[0]}])
+        assert text(repetition_penalty=1).startswith("of the world")
+        assert text() == text(repetition_penalty=1.5) != text(repetition_penalty=1)
+        messages = [{"role": "user", "content": PROMPTS[0]}]
+        chat = client.chat.completions.create(model="demo", messages=messages, extra_body={"repetition_penalty": 1})
         assert chat.choices[0].message.content == "of the "
+    with Served("canvas_refinement", "--chat-template", template, model=model) as server:  # it fills places of which no text is known
+        assert "`repetition_penalty` of `generation_config.json` is 1.5, and that is not done" in server.error_text()
+        assert server.post("/v1/completions", prompt="a", max_tokens=3)[0] == 200
+        status, param, code, message = server.refuses("/v1/completions", prompt="a", response_format={"type": "json_object"})
+        assert (status, param, code) == (400, "response_format", "unsupported_parameter") and "this pipeline cannot keep one" in message
 
 
 def test_echo_and_prompt_logprobs(served, client):

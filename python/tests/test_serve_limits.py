@@ -115,12 +115,12 @@ def test_what_is_wrong_is_said_at_its_field(served, body, param, what):
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "--chat-template that does"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "must be an object"),
         ({"response_format": {"type": "grammar"}}, "response_format.type", "not supported"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"minimum": 3}}}}, None, "`minimum` is not supported"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"minimum": 3}}}}, "response_format", "`minimum` is not supported"),
         ({"guided_json": '{"const": NaN}'}, "guided_json", "no number of JSON"),
         ({"guided_json": '{"const": "\\ud800"}'}, "guided_json", "surrogate"),
         ({"guided_json": '{"not": ' * 960 + "{}" + "}" * 960}, "guided_json", "deep"),
         ({"guided_json": "{"}, "guided_json", "not JSON"),
-        ({"guided_json": '{"const": 1e999}'}, None, "JSON"),
+        ({"guided_json": '{"const": 1e999}'}, "guided_json", "JSON"),
         ({"logprobs": 1}, "logprobs", "true or false"),
         ({"top_logprobs": 1}, "top_logprobs", "needs `logprobs`"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
@@ -143,8 +143,9 @@ def test_what_asks_for_nothing_is_taken(served):
     status, _, answer = served.post("/v1/completions", prompt="a", max_tokens=1, user="me", **nothing)
     assert status == 200
     nothing = dict(
-        logprobs=False, tools=[], tool_choice="none", response_format={"type": "text"}, n=1, store=False, metadata={}
-    )
+        logprobs=False, tools=[], tool_choice="none", response_format={"type": "text"}, n=1, store=False, metadata={},
+        reasoning_effort="none", verbosity="medium",
+    )  # fmt: skip
     messages = [{"role": "assistant", "content": "a", "refusal": None, "tool_calls": None, "annotations": []}]
     status, _, answer = served.post("/v1/chat/completions", messages=messages, max_tokens=1, **nothing)
     assert status == 200, answer

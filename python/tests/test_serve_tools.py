@@ -1,10 +1,14 @@
 """Tools and formats of `megalith-serve`, with a model that answers by a script."""
 
 import json
+import threading
+import time
 
 import openai
 import pytest
+from megalith.serve._formats import place_for_client
 from scripted import Scripted
+from serving import wait_for
 
 FUNCTION = {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}
 OTHER = {"name": "now"}
@@ -102,6 +106,17 @@ def test_templates_get_the_tools(server):
     assert server.session.asked[-1][0].endswith('[assistant](c1 weather {"place": "Rome"})[tool c1]sunny[assistant]')
 
 
+def test_what_parse_gives_goes_back():
+    """`openai`'s parser adds members that say the same again; a template that shows whole messages has none of them."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}", "parsed_arguments": {"x": 1}}}
+    back = {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "parsed": {"x": 1}, "tool_calls": [call]}
+    with Scripted(template="{% for m in messages %}{{ m | tojson }}{% endfor %}") as server:
+        server.session.answer = lambda _: ""
+        client_of(server).chat.completions.create(model="demo", messages=[back])
+        function = {"name": "weather", "arguments": {}}
+        assert json.loads(server.session.asked[-1][0]) == {"role": "assistant", "content": "a", "tool_calls": [{**call, "function": function}]}
+
+
 def test_what_is_wrong_with_tools(server):
     client = client_of(server)
 
@@ -121,6 +136,13 @@ def test_what_is_wrong_with_tools(server):
         ({"tool_choice": "required"}, "tool_choice", "answers of a given format"),
         ({"tool_choice": NAMED}, "tool_choice", "answers of a given format"),
         ({"tool_choice": {"name": "weather"}}, "tool_choice", "answers of a given format"),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice.type", "`allowed_tools`"),
+        ({"tool_choice": {"name": "weather", "x": 1}}, "tool_choice.x", "is not a field"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.tools", "at least one"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": 1}}, "tool_choice.allowed_tools", "must be an object"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [NAMED]}}, "tool_choice.mode", "`auto` or `required`"),
+        ({"tool_choice": {"type": "allowed_tools", "tools": [{"type": "mcp"}]}}, "tool_choice", "must name a function"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [{"name": "g"}]}}}, "tool_choice", "not among `tools`"),
         ({"extra_body": {"skip_special_tokens": False}}, "skip_special_tokens", "must be true"),
         ({"functions": [FUNCTION]}, "functions", "`tools`"),
     ):
@@ -148,6 +170,212 @@ def test_enforced_calls(formed):
     assert cut == (None, [("weather", '{"place')], "length")
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_some_of_the_tools(server, formed, flat):
+    """All are told to the model, and the others are not called."""
+    for mode in "auto", "required":
+        said = {"mode": mode, "tools": [{"type": "function", "name": "now"} if flat else {"type": "function", "function": {"name": "now"}}]}
+        choice = {"type": "allowed_tools", **(said if flat else {"allowed_tools": said})}
+        used = formed if mode == "required" else server
+        now = '{"name": "now", "arguments": {}}'
+        answer = now if mode == "required" else f"<tool_call>{CALL}</tool_call><tool_call>{now}</tool_call>"
+        content, calls, _ = both(used, answer, tool_choice=choice)
+        assert (content, calls) == (None if mode == "required" else f"<tool_call>{CALL}</tool_call>", [("now", "{}")])
+        prompt, members = used.session.asked[-1]
+        assert '"weather"' in prompt
+        if mode == "required":
+            assert members["format"]["json_schema"]["properties"]["name"] == {"const": "now"}
+
+
+ANSWER = {"type": "object", "properties": {"place": {"$ref": "#/$defs/place"}}, "$defs": {"place": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral"])
+def test_a_call_or_an_answer_of_a_format(form):
+    """One format has both, whatever the model writes around its calls where it is free."""
+    arguments = "parameters" if form == "llama3_json" else "arguments"
+    call = CALL.replace("arguments", arguments)
+    with Scripted(form, formats=True) as server:
+        for asked in (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": ANSWER, "strict": True}}},
+            {"extra_body": {"guided_json": ANSWER}},
+        ):
+            assert both(server, call, **asked) == (None, [("weather", '{"place": "Rome"}')], "tool_calls")
+            prompt, members = server.session.asked[-1]
+            assert prompt.endswith("[assistant]")
+            schema = members["format"]["json_schema"]
+            assert [each["properties"].get("name") for each in schema["anyOf"]] == [{"const": "weather"}, {"const": "now"}, None]
+            assert schema["anyOf"][0]["properties"][arguments] == FUNCTION["parameters"]
+            assert schema["anyOf"][2] == {"type": "object", "properties": {"place": {"$ref": "#/$defs/answer.defs.place"}}}
+            assert schema["$defs"] == {"answer.defs.place": {"type": "string"}} and members["format"]["depth"] == 3
+            text = '{"place": "<tool_call>' + CALL.replace('"', "'") + '</tool_call>"}'
+            assert both(server, text, **asked) == (text, [], "stop")
+            assert both(server, call, **asked, max_tokens=40) == (call[:40], [], "length")
+        both(server, "{}", response_format={"type": "json_object"})
+        assert server.session.asked[-1][1]["format"]["json_schema"]["anyOf"][2] == {"type": "object"}
+        # Where a call is enforced there is no other answer, and without tools no call.
+        asked = {"response_format": {"type": "json_object"}}
+        assert both(server, call, **asked, tool_choice="required") == (None, [("weather", '{"place": "Rome"}')], "tool_calls")
+        assert len(server.session.asked[-1][1]["format"]["json_schema"]["anyOf"]) == 2
+        assert both(server, call, **asked, tool_choice="none") == (call, [], "stop")
+        assert server.session.asked[-1][1]["format"] == OF_OBJECT
+
+
+def test_places_are_those_of_the_client(program):
+    """What is wrong with a schema is told at its place in what the client has sent, not in what is made of it."""
+    bad, within = {"type": "integer", "minimum": 1}, {"type": "object", "properties": {"x": {"type": "integer", "minimum": 1}}}
+    with Scripted(formats=True, prepare_format=program.prepare_format) as server:
+        client = client_of(server)
+
+        def refused(parameters, answer=None, **ask):
+            tools = [TOOLS[1], {"type": "function", "function": {"name": "g", "parameters": parameters}}]
+            if answer is not None:
+                ask["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": answer}}
+            with pytest.raises(openai.BadRequestError, match="the keyword `minimum` is not supported") as caught:
+                client.chat.completions.create(**{**ASK, "tools": tools, **ask})
+            assert caught.value.code == "request-format"
+            return caught.value.param, caught.value.body["message"].partition(": the keyword")[0]
+
+        function = "the schema of the function `g` at "
+        for parameters, place in (
+            (within, "`#/properties/x`"),
+            (bad, "`#`"),
+            ({"$defs": {"a.b": bad}, "properties": {"x": {"$ref": "#/$defs/a.b"}}}, "`#/$defs/a.b`"),
+            ({"definitions": {"d": within}, "properties": {"x": {"$ref": "#/definitions/d"}}}, "`#/definitions/d/properties/x`"),
+            ({"properties": {"y": {"$ref": "#"}, "x": bad}}, "`#/properties/x`"),
+        ):
+            assert refused(parameters, tool_choice="required") == ("tool_choice", function + place)
+            assert refused(parameters, tool_choice={"name": "g"}) == ("tool_choice", function + place)
+            assert refused(parameters, {"type": "object"}) == ("response_format", function + place)
+            assert refused({}, parameters) == ("response_format", "the schema at " + place)
+            assert refused({}, parameters, tool_choice="none") == ("response_format", "the schema at " + place)
+        # What counts for one of them only is not lost among others.
+        old = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "prefixItems": [True], "items": {"type": "null"}}
+        for number, answer in enumerate((old, {**old, "$schema": "https://json-schema.org/draft/2020-12/schema"})):
+            asked = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": answer}}}
+            if number == 0:
+                with pytest.raises(openai.BadRequestError, match="the schema at `#`: `prefixItems` is no keyword"):
+                    client.chat.completions.create(**ASK, **asked)
+            else:
+                assert client.chat.completions.create(**ASK, **asked).choices[0].finish_reason == "stop"
+    whole = "the schema at `#`: it has too many parts"
+    assert place_for_client(whole, [FUNCTION, OTHER], "arguments") == whole
+
+
+@pytest.mark.parametrize("fault", ["NO_TOKEN", "FORMAT", "NUMERIC"])
+def test_faults(server, fault):
+    """Some come from what the request itself asks for: then the client can do something."""
+    server.session.answer, server.session.fault = lambda _: "ab", fault
+    client, ask = client_of(server), dict(model="demo", messages=ASK["messages"])
+    try:
+        with pytest.raises(openai.APIStatusError, match=f"{fault}: `append`" if fault != "NUMERIC" else fault) as caught:
+            client.chat.completions.create(**ask)
+        with pytest.raises(openai.APIError, match=fault) as streamed:
+            list(client.chat.completions.create(**ask, stream=True))
+        with pytest.raises(openai.APIStatusError) as response:
+            client.responses.create(model="demo", input="a")
+        last = list(client.responses.create(model="demo", input="a", stream=True))[-1]
+    finally:
+        server.session.fault = ""
+    is_client = fault != "NUMERIC"
+    assert caught.value.status_code == response.value.status_code == (400 if is_client else 500)
+    assert caught.value.code == streamed.value.code == last.response.error.code == (fault.lower() if is_client else "fault")
+    assert caught.value.body["type"] == streamed.value.body["type"] == ("invalid_request_error" if is_client else "server_error")
+    assert ("eave " in caught.value.body["message"]) == is_client == ("p.yaml" not in caught.value.body["message"])
+
+
+def test_what_nobody_has_thought_of(server, caplog):
+    """The client is told, and does not wait for ever; the log says what it was."""
+    server.session.answer, server.session.size = lambda _: "ab", 0  # which makes the script itself fail
+    try:
+        with pytest.raises(openai.InternalServerError, match="its log says more"):
+            client_of(server).completions.create(model="demo", prompt="a")
+    finally:
+        server.session.size = 3
+    assert "must not be zero" in caplog.text
+
+
+# ===----------------------------------------------------------------------===#
+# While a format is made
+# ===----------------------------------------------------------------------===#
+
+
+class Slow:
+    """Makes a format when the test says so."""
+
+    def __init__(self):
+        self.begun, self.go = [], threading.Event()
+
+    def __call__(self, format):
+        self.begun.append(format)
+        assert self.go.wait(30)
+
+
+def ask_on_a_thread(server, out, **ask):
+    def work():
+        try:
+            out.append(client_of(server).completions.create(model="demo", prompt="a", **ask).choices[0].text)
+        except openai.APIStatusError as error:
+            out.append((error.status_code, error.code))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_who_waits_for_a_format_has_a_deadline():
+    slow, out = Slow(), []
+    with Scripted(formats=True, prepare_format=slow, request_timeout=0.3) as server:
+        server.session.answer = lambda _: "ab"
+        # The second one waits for the first one's format, and others wait for neither.
+        threads = [ask_on_a_thread(server, out, extra_body={"guided_regex": each}) for each in ("a", "b")]
+        assert client_of(server).completions.create(model="demo", prompt="a").choices[0].text == "ab"
+        for thread in threads:
+            thread.join()
+        assert out == [(504, "deadline")] * 2 and server.engine.metrics.finished["error"] == 2
+        # What nobody waits for any more is not begun.
+        slow.go.set()
+        assert client_of(server).completions.create(model="demo", prompt="a", extra_body={"guided_regex": "c"}).choices[0].text == "ab"
+        assert [each["regex"] for each in slow.begun] in (["a", "c"], ["b", "c"])
+
+
+def test_time_for_a_format_is_of_the_request():
+    slow, out = Slow(), []
+    with Scripted(formats=True, prepare_format=slow, request_timeout=20) as server:
+        thread = ask_on_a_thread(server, out, extra_body={"guided_regex": "a"})
+        wait_for(lambda: slow.begun)
+        begun = time.monotonic()
+        wait_for(lambda: time.monotonic() > begun + 0.05)
+        slow.go.set()
+        thread.join()
+        assert 10000 < server.session.asked[-1][1]["deadline_ms"] <= 19950
+
+
+def test_who_waits_for_a_format_hears_that_the_server_stops():
+    slow, out = Slow(), []
+    with Scripted(formats=True, prepare_format=slow) as server:
+        threads = [ask_on_a_thread(server, out, extra_body={"guided_regex": each}) for each in ("a", "b")]
+        wait_for(lambda: slow.begun and server.engine._unprepared == 2)
+        server.loop.call_soon_threadsafe(server.engine.drain)
+        for thread in threads:
+            thread.join()
+        assert out == [(503, "stopping")] * 2 and len(slow.begun) == 1
+        ask_on_a_thread(server, out, extra_body={"guided_regex": "c"}).join()
+        assert out[-1] == (503, "stopping") and len(slow.begun) == 1
+        slow.go.set()
+
+
+def test_who_leaves_does_not_wait_for_a_format():
+    slow = Slow()
+    with Scripted(formats=True, prepare_format=slow) as server:
+        with pytest.raises(openai.APITimeoutError):
+            client_of(server).completions.create(model="demo", prompt="a", extra_body={"guided_regex": "a"}, timeout=0.2)
+        left = time.monotonic()
+        wait_for(lambda: server.engine._unprepared == 0)
+        assert time.monotonic() < left + 15  # the format alone would take twice as long
+        slow.go.set()
+
+
 def test_schemas_within_schemas(formed):
     """What a schema refers to is found in the one around it."""
     tree = {"$defs": {"leaf": {"const": {"$ref": "#"}}}, "properties": {"$ref": {"$ref": "#/$defs/leaf"}, "next": {"$ref": "#"}}}
@@ -156,7 +384,7 @@ def test_schemas_within_schemas(formed):
     schema = formed.session.asked[-1][1]["format"]["json_schema"]
     assert schema["anyOf"][1]["properties"]["arguments"] == {"$ref": "#/$defs/1"}
     assert schema["$defs"] == {
-        "1": {"properties": {"$ref": {"$ref": "#/$defs/1.defs.leaf"}, "next": {"$ref": "#/$defs/1"}}},
+        "1": {"type": "object", "properties": {"$ref": {"$ref": "#/$defs/1.defs.leaf"}, "next": {"$ref": "#/$defs/1"}}},
         "1.defs.leaf": {"const": {"$ref": "#"}},
     }
 
@@ -212,8 +440,8 @@ def test_formats(server, formed, ask, format):
         ({"response_format": {"type": "xml"}}, "response_format.type", "must be `text`"),
         ({"response_format": {"type": "structural_tag"}}, "response_format.type", "`tools`"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format.json_schema.schema", "is missing"),
-        ({"response_format": {"type": "json_object"}, "tools": TOOLS}, "response_format", "beside `tools`"),
-        ({"response_format": {"type": "json_object"}, "tools": TOOLS, "tool_choice": "required"}, "response_format", "one format"),
+        ({"guided_regex": "a", "tools": TOOLS}, "guided_regex", "say it as a JSON schema"),
+        ({"structured_outputs": {"choice": ["a"]}, "tools": TOOLS}, "structured_outputs.choice", "beside `tools`"),
     ],
 )
 def test_formats_that_are_none(formed, ask, param, what):

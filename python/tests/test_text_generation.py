@@ -9,9 +9,9 @@ from megalith._generation import GenerationDefaults, read_generation_config
 
 @pytest.fixture
 def read(tmp_path):
-    def of(said, samples=True, name="generation_config.json"):
+    def of(said, samples=True, name="generation_config.json", edits=()):
         (tmp_path / name).write_text(said if isinstance(said, str) else json.dumps(said))
-        return read_generation_config(tmp_path, samples)
+        return read_generation_config(tmp_path, samples, edits)
 
     return of
 
@@ -45,6 +45,16 @@ def test_the_best_token(read):
         "`temperature`, `min_p` of `generation_config.json` do not count: the pipeline takes the best token"
     ]
     assert read({"eos_token_id": 2}, samples=False).untold == []
+
+
+def test_what_counts_where_the_pipeline_honours_it(read):
+    for do_sample in True, False:  # it holds for the best token, too
+        said = {"repetition_penalty": 1.05, "do_sample": do_sample}
+        got = read(said, edits={"repetition_penalty"})
+        assert (got.repetition_penalty, got.untold) == (1.05, [])
+        assert read(said, edits={"bias"}).repetition_penalty == 1
+    got = read({"repetition_penalty": 0}, edits={"repetition_penalty"})
+    assert got.repetition_penalty == 1 and "must be a number from 0.001 to 1000, found 0" in got.untold[0]
 
 
 def test_budgets(read):

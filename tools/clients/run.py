@@ -2,7 +2,7 @@
 """Runs programs of others, unchanged, against `megalith-serve`: run.py PYTHON [NAME ...]
 
 PYTHON is one that has the module `megalith` with its extra `serve`. The programs come from PyPI, each into an environment
-of its own, which is kept. All of them take 14 GB, because two need PyTorch. The demo model is served on the reference
+of its own, which is kept. All of them take 15 GB, because two need PyTorch. The demo model is served on the reference
 executor. A line for each program says its version, whether it works, and how long that took.
 """
 
@@ -18,12 +18,29 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-TEMPLATE = """{% for m in messages %}{{ m.role }}: {{ m.content }}
+TEMPLATE = """{% if tools %}tools: {{ tools | tojson }} <tool_call></tool_call>
+{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
 SECONDS = 300
 """So long a command of a program may take."""
 
-OPENAI = """
+SHAPES = """
+import typing
+from pydantic import BaseModel, Field
+Short = typing.Annotated[str, Field(max_length=8)]
+class Inner(BaseModel):
+    "Stands in others."
+    name: Short
+    large: bool = Field(default=False, description="whether it is")
+class City(BaseModel):
+    name: Short
+    kind: typing.Literal["old", "new"]
+    inner: Inner
+    other: typing.Optional[Inner] = None
+    several: list[Inner] = Field(max_length=2)
+"""
+"""What the model is asked for. All of it is bounded: the demo model would write a string without an end."""
+OPENAI = SHAPES + """
 import asyncio, openai
 client = openai.OpenAI()
 assert [model.id for model in client.models.list()] == ["demo"]
@@ -54,8 +71,66 @@ async def main():
     stream = await openai.AsyncOpenAI().completions.create(model="demo", prompt="In the", max_tokens=8, stream=True)
     assert "".join([chunk.choices[0].text async for chunk in stream])
 asyncio.run(main())
+
+ask = dict(model="demo", messages=messages)
+tools = [openai.pydantic_function_tool(City)]
+assert isinstance(client.chat.completions.parse(**ask, response_format=City).choices[0].message.parsed, City)
+for more in {}, {"parallel_tool_calls": False}, {"response_format": City}:
+    (call,) = client.chat.completions.parse(**ask, tools=tools, tool_choice="required", **more).choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, City)
+message = client.chat.completions.parse(**ask, tools=tools, response_format=City).choices[0].message
+assert isinstance(message.parsed or message.tool_calls[0].function.parsed_arguments, City)
+assert client.chat.completions.parse(**ask, tools=tools).choices[0].finish_reason == "stop"
+allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "City"}}]}
+choice = {"type": "allowed_tools", "allowed_tools": allowed}
+assert client.chat.completions.create(**ask, tools=tools, tool_choice=choice).choices[0].message.tool_calls
+with client.chat.completions.stream(**ask, response_format=City) as stream:
+    assert sum(event.type == "content.delta" for event in stream) > 9
+    assert isinstance(stream.get_final_completion().choices[0].message.parsed, City)
+with client.chat.completions.stream(**ask, tools=tools, tool_choice="required") as stream:
+    assert sum(event.type == "tool_calls.function.arguments.delta" for event in stream) > 9
+try:
+    client.chat.completions.parse(**ask, response_format=City, max_tokens=5)
+except openai.LengthFinishReasonError:
+    pass
+else:
+    raise AssertionError("an answer that was cut was parsed")
+
+ask = dict(model="demo", input="Hello")
+tools = [{"type": "function", **tools[0]["function"]}]
+assert client.responses.create(**ask, max_output_tokens=8).output_text
+assert isinstance(client.responses.parse(**ask, text_format=City).output_parsed, City)
+for more in {}, {"text_format": City}:
+    (call,) = client.responses.parse(**ask, tools=tools, tool_choice="required", **more).output
+    assert City.model_validate(call.parsed_arguments)
+assert client.responses.parse(**ask, tools=tools, text_format=City).status == "completed"
+with client.responses.stream(**ask, text_format=City) as stream:
+    assert isinstance(list(stream)[-1].response.output_parsed, City)
+with client.responses.stream(**ask, tools=tools, tool_choice={"type": "function", "name": "City"}) as stream:
+    assert sum(event.type == "response.function_call_arguments.delta" for event in stream) > 9
 """
-LITELLM = """
+INSTRUCTOR = SHAPES + """
+import instructor, openai
+messages = [{"role": "user", "content": "Hello"}]
+modes = instructor.Mode
+for mode in modes.TOOLS, modes.TOOLS_STRICT, modes.JSON_SCHEMA, modes.RESPONSES_TOOLS:
+    client = instructor.from_openai(openai.OpenAI(), mode=mode)
+    ask = dict(model="demo", messages=messages, max_retries=0)
+    assert isinstance(client.chat.completions.create(**ask, response_model=City), City)
+    assert client.chat.completions.create(**ask, response_model=bool) in (True, False)
+    assert client.chat.completions.create(**ask, response_model=typing.Literal["a", "b"]) in ("a", "b")
+    parts = list(client.chat.completions.create_partial(**ask, response_model=City))
+    assert len(parts) > 9 and parts[-1].kind in ("old", "new")
+    # The others do not say that there must be a list, and the demo model makes none. This one has no end.
+    if mode is modes.RESPONSES_TOOLS:
+        assert isinstance(next(iter(client.chat.completions.create_iterable(**ask, response_model=Inner))), Inner)
+# The demo model does not read what the messages tell it of the schema, so no more than an object is certain.
+class Open(BaseModel):
+    name: typing.Any = None
+client = instructor.from_openai(openai.OpenAI(), mode=modes.JSON)
+assert isinstance(client.chat.completions.create(**ask, response_model=Open), Open)
+"""
+LITELLM = SHAPES + """
 import asyncio, litellm
 call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 history = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -69,8 +144,27 @@ for model in "hosted_vllm/demo", "openai/demo":
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 for model in "hosted_vllm/demo", "text-completion-openai/demo":
     assert litellm.text_completion(model=model, prompt="In the", **ask).choices[0].text
+function = {"name": "f", "description": "d", "strict": True, "parameters": Inner.model_json_schema()}
+named = {"type": "function", "function": {"name": "f"}}
+for model in "hosted_vllm/demo", "openai/demo":
+    ask = dict(model=model, messages=history[:1], api_base=BASE, api_key="none", tools=[{"type": "function", "function": function}])
+    for choice in "required", named:
+        (call,) = litellm.completion(**ask, tool_choice=choice).choices[0].message.tool_calls
+        assert Inner.model_validate_json(call.function.arguments)
+        chunks = list(litellm.completion(**ask, tool_choice=choice, stream=True))
+        (built,) = litellm.stream_chunk_builder(chunks).choices[0].message.tool_calls
+        assert (built.function.name, built.function.arguments) == (call.function.name, call.function.arguments)
+    assert litellm.completion(**ask).choices[0].message.content
+    message = litellm.completion(**ask, response_format=City).choices[0].message
+    assert message.tool_calls or City.model_validate_json(message.content)
+    del ask["tools"]
+    assert City.model_validate_json(litellm.completion(**ask, response_format=City).choices[0].message.content)
+    assert litellm.completion(**ask, response_format={"type": "json_object"}).choices[0].message.content[0] == "{"
+    ask["input"] = ask.pop("messages")
+    answer = litellm.responses(**ask, tools=[{"type": "function", **function}], tool_choice="required")
+    assert Inner.model_validate_json(answer.output[0].arguments)
 """
-LANGCHAIN = """
+LANGCHAIN = SHAPES + """
 import asyncio
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
@@ -85,11 +179,32 @@ assert chat.invoke([SystemMessage("s"), HumanMessage("a"), AIMessage("", tool_ca
 assert chat.bind(logprobs=True).invoke("Hello").response_metadata["logprobs"]["content"]
 text = OpenAI(model="demo", base_url=BASE, api_key="none", max_tokens=8, best_of=2)
 assert text.invoke("In the") and "".join(OpenAI(model="demo", base_url=BASE, api_key="none", max_tokens=8).stream("In the"))
+
+def now(place: Short) -> str:
+    "The time there."
+for responses in False, True:
+    chat = ChatOpenAI(model="demo", base_url=BASE, api_key="none", use_responses_api=responses)
+    for method in "json_schema", "function_calling":
+        for strict in None, True:
+            structured = chat.with_structured_output(City, method=method, strict=strict)
+            assert isinstance(structured.invoke("Hello"), City) and isinstance(list(structured.stream("Hello"))[-1], City)
+    told = chat.with_structured_output({**Inner.model_json_schema(), "title": "Inner"}, include_raw=True).invoke("Hello")
+    assert Inner.model_validate(told["parsed"])
+    assert chat.with_structured_output(None, method="json_mode").invoke("Hello") is not None
+    for choice in "any", "City", True:
+        bound = chat.bind_tools([City], tool_choice=choice, parallel_tool_calls=False)
+        (call,) = bound.invoke("Hello").tool_calls
+        assert City.model_validate(call["args"])
+        (first, *rest) = bound.stream("Hello")
+        assert City.model_validate(sum(rest, start=first).tool_calls[0]["args"])
+    assert chat.bind_tools([City, now]).invoke("Hello").content
+    answer = chat.bind_tools([now], response_format=City, strict=True).invoke("Hello")
+    assert answer.tool_calls or isinstance(answer.additional_kwargs["parsed"], City)
 """
-AGENTS = """
+AGENTS = SHAPES + """
 import asyncio
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, SQLiteSession, set_tracing_disabled
-from agents import set_default_openai_api
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, SQLiteSession
+from agents import function_tool, set_default_openai_api, set_tracing_disabled
 from openai import AsyncOpenAI
 set_tracing_disabled(True)
 async def main():
@@ -107,7 +222,62 @@ async def main():
     set_default_openai_api("chat_completions")
     agent = Agent(name="A", model="demo", model_settings=ModelSettings(max_tokens=8))
     assert (await Runner.run(agent, "Hello")).final_output
+    @function_tool
+    def now(place: typing.Literal["Rome", "Oslo"]) -> str:
+        "The time there."
+        return "noon"
+    for kind in OpenAIChatCompletionsModel, OpenAIResponsesModel:
+        model = kind(model="demo", openai_client=AsyncOpenAI())
+        for choice in None, "required", "now":
+            for output in None, City:
+                settings = ModelSettings(tool_choice=choice)
+                agent = Agent(name="A", model=model, model_settings=settings, tools=[now], output_type=output)
+                run = await Runner.run(agent, "Hello")
+                items = [item.type for item in run.new_items]
+                assert choice is None or items[:2] == ["tool_call_item", "tool_call_output_item"], items
+                assert isinstance(run.final_output, output or str)
+                run = Runner.run_streamed(agent, "Hello")
+                async for event in run.stream_events():
+                    pass
+                assert [item.type for item in run.new_items] == items
 asyncio.run(main())
+"""
+PYDANTIC_AI = SHAPES + """
+import asyncio
+from pydantic_ai import Agent, NativeOutput, ToolOutput
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+def now(place: typing.Literal["Rome", "Oslo"]) -> str:
+    "The time there."
+    return "noon"
+async def main():
+    for kind in OpenAIChatModel, OpenAIResponsesModel:
+        model = kind("demo", provider=OpenAIProvider(base_url=BASE, api_key="none"))
+        for output in str, bool, City, ToolOutput(City), NativeOutput(City), [City, Inner], NativeOutput([City, Inner]):
+            for tools in [], [now]:
+                agent = Agent(model, output_type=output, tools=tools, retries=0)
+                assert (await agent.run("Hello")).output is not None
+                if output is not str:
+                    async with agent.run_stream("Hello") as stream:
+                        assert [each async for each in stream.stream_output()]
+asyncio.run(main())
+"""
+SMOLAGENTS = SHAPES + """
+from smolagents import OpenAIServerModel, Tool
+class Now(Tool):
+    name, description, output_type = "now", "The time there.", "string"
+    inputs = {"place": {"type": "string", "description": "where", "enum": ["Rome", "Oslo"]}}
+    def forward(self, place):
+        return "noon"
+model = OpenAIServerModel(model_id="demo", api_base=BASE, api_key="none")
+ask = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+assert model.generate(ask).content
+# It says `tool_choice` `required`. Its prompts for agents are longer than the demo model may read.
+(call,) = model.generate(ask, tools_to_call_from=[Now()]).tool_calls
+assert call.function.name == "now"
+assert any(delta.tool_calls for delta in model.generate_stream(ask, tools_to_call_from=[Now()]))
+wanted = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": City.model_json_schema()}}
+assert City.model_validate_json(model.generate(ask, response_format=wanted).content)
 """
 LLM_MODELS = """- model_id: chat
   model_name: demo
@@ -129,8 +299,8 @@ generation_kwargs: {{until: [","], max_gen_toks: 12, do_sample: false, temperatu
 metric_list:
   - metric: exact_match
 """
-# `chat-tool-calling` and `chat-image-input` ask for what the server does not do. `chat-reasoning-summary` is for models
-# that reason: the program leaves it out by itself.
+# `chat-tool-calling` needs a model that calls tools by itself, and the server reads no images. `chat-reasoning-summary` is
+# for models that reason: the program leaves it out by itself.
 CHAT_TESTS = ("basic-response", "system-prompt", "multi-turn", "streaming-response", "streaming-usage", "error-handling")
 
 
@@ -207,16 +377,24 @@ class Client:
 
 CLIENTS = {
     "openai": lambda client: client.python(OPENAI),
+    "instructor": lambda client: client.python(INSTRUCTOR),
     "litellm": lambda client: client.python(LITELLM),
     "langchain-openai": lambda client: client.python(LANGCHAIN),
     "openai-agents": lambda client: client.python(AGENTS),
+    "pydantic-ai-slim": lambda client: client.python(PYDANTIC_AI),
+    "smolagents": lambda client: client.python(SMOLAGENTS),
     "llm": Client.llm,
     "llm-comply": Client.llm_comply,
     "lm-eval": Client.lm_eval,
     "guidellm": Client.guidellm,
     "aiperf": Client.aiperf,
 }
-PACKAGES = {"lm-eval": ["lm-eval[api]", "torch", "transformers"]}  # the others are called as the program
+# The others are called as the program.
+PACKAGES = {
+    "lm-eval": ["lm-eval[api]", "torch", "transformers"],
+    "pydantic-ai-slim": ["pydantic-ai-slim[openai]"],
+    "smolagents": ["smolagents[openai]"],
+}
 
 
 def install(name, folder, upgrade):

@@ -299,7 +299,7 @@ class _Handlers:
         arrived = time.monotonic()
         body = await _read_body(request, self.facts.max_body)
         job: Job = await self.reader.read(what, body)
-        await self.engine.prepare(job)
+        await _while_there(request.receive, self.engine.prepare(job, arrived))
         run = self.engine.start(job, arrived)
         answer: Answer | ResponseAnswer = Answer(job, self.limits.model, self.engine.tokenizer)
         if job.response is not None:

@@ -24,6 +24,7 @@ from .. import text as texts
 from .._chat import add_model_options, compile_from, find_pipeline, show_progress
 from .._errors import Error
 from .._generation import read_generation_config
+from .._program import Program
 from ._tool_calls import FORMS
 
 _NAMES = {"reference": "the reference executor", "cpu": "the CPU executor"}
@@ -303,6 +304,14 @@ def _token_bytes(tokenizer: texts.Tokenizer) -> int:
         return 0
 
 
+def _edits_of(program: Program) -> frozenset[str] | None:
+    """None: that is not known. The reference executor has pipelines that no kernel can be planned for."""
+    try:
+        return program.edits
+    except Error:
+        return None
+
+
 def _serve(parsed: argparse.Namespace) -> int:
     from ._app import Facts, make_app
     from ._connections import room_for_connections
@@ -323,7 +332,8 @@ def _serve(parsed: argparse.Namespace) -> int:
         tokenizer = texts.load(folder, program, parsed.chat_template)
         if tokenizer.has_chat_template:
             _probe(tokenizer, parsed.chat_template)
-        usual = read_generation_config(folder, program.reads_sampling)
+        edits = _edits_of(program)
+        usual = read_generation_config(folder, program.reads_sampling, edits or ())
         for sentence in usual.untold:
             print(f"warning: {sentence}", file=sys.stderr)
         positions = program.positions
@@ -332,6 +342,8 @@ def _serve(parsed: argparse.Namespace) -> int:
         if parsed.api_key is not None:
             print("warning: others on this machine can read the API key in the command line", file=sys.stderr)
         why_no_formats = "" if program.reads_sampling else "this pipeline does not read `sampling`"
+        if not why_no_formats and edits is not None and "format" not in edits:
+            why_no_formats = "this pipeline cannot keep one"
         if not why_no_formats and not program.byte_vocabulary:
             try:
                 program.set_token_bytes(tokenizer.all_bytes(program.vocabulary))
@@ -363,6 +375,7 @@ def _serve(parsed: argparse.Namespace) -> int:
                 top_p=usual.top_p,
                 top_k=usual.top_k,
                 min_p=usual.min_p,
+                repetition_penalty=usual.repetition_penalty,
                 edits=program.reads_sampling,
                 formats=not why_no_formats,
                 why_no_formats=why_no_formats,
@@ -491,7 +504,7 @@ async def _run(
             return 1
     if engine.open:
         log.say(f"stopping: {len(engine.open)} calls go on for up to {parsed.grace:g} s; Ctrl-C ends them")
-    engine.drains = True
+    engine.drain()
     gate.hurries = True
     for connection in server.server_state.connections:
         connection.hurry()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +24,27 @@ from ._metrics import Metrics, counts_of
 from ._protocol import ApiError, Job, Limits
 from ._tool_calls import CallArguments, CallParser, Part
 
+_log = logging.getLogger("megalith.serve")
+
 SHOWN = 160
 """Characters of a request that the page shows, where it may."""
 
 _PARAMS = {
     "request-edits": None,
-    "request-format": None,
     "request-input": "inputs",
     "request-sampling": "temperature",
     "request-stop": "stop",
     "request-token-range": "prompt",
 }
+_EDITS = {
+    "bias": "logit_bias",
+    "banned": "bad_words",
+    "allowed": "allowed_token_ids",
+    "min_new_tokens": "min_tokens",
+}
+"""What clients call settings of the engine."""
+_REQUEST = re.compile(r"^request `[^`]*`:? ")
+"""Its number says nothing to a client."""
 
 
 def _why(error: Exception) -> str:
@@ -157,6 +170,12 @@ class _Parts:
                 self.parts.append(part)
 
 
+_OF_CLIENTS = {
+    "NO_TOKEN": "No token is left that all of these allow: the format, `allowed_token_ids`, `bad_words`, `logit_bias` and "
+    "`min_tokens`. Change or leave out one of them",
+    "FORMAT": "The pipeline appends tokens that it has not drawn by `sampling`. Leave the format out",
+}
+"""Faults that come from what a request asks for, and what its client may do."""
 KNOWN_FORMATS = 64
 """That do not wait for others which are made."""
 
@@ -196,6 +215,11 @@ class Choice:
             failed = _engine_failed(error)
             self._end("error", failed.message)
             await put(failed)
+        except Exception:  # noqa: BLE001, nobody else would tell the client
+            _log.exception("a request has failed")
+            broken = ApiError("the server has failed; its log says more", status=500, kind="server_error")
+            self._end("error", broken.message)
+            await put(broken)
 
     async def _run(self, put: Callable[[Piece | ApiError], Awaitable[None]]) -> None:
         metrics, last = self.engine.metrics, 0.0
@@ -266,21 +290,13 @@ class Choice:
         if end.finish == "state":  # the pipeline's own logic has ended it
             return "stop"
         if end.finish == "deadline":
-            raise ApiError(
-                f"the request was not done within {self.engine.request_timeout:g} s; {self.tokens} tokens were generated",
-                status=504,
-                kind="server_error",
-                code="deadline",
-            )
+            raise self.engine._late(self.tokens)
         if end.finish == "fault":
-            raise ApiError(
-                f"the request has faulted: {end.fault}: {fault_text(end.fault)}"
-                + (f"; {end.fault_detail}" if end.fault_detail else "")
-                + (f" ({end.place}, in state `{end.fault_state}`)" if end.place else ""),
-                status=500,
-                kind="server_error",
-                code="fault",
-            )
+            what = f"{end.fault}: {fault_text(end.fault)}" + (f"; {end.fault_detail}" if end.fault_detail else "")
+            if end.fault in _OF_CLIENTS:
+                raise ApiError(f"the request has ended with {what}. {_OF_CLIENTS[end.fault]}", code=end.fault.lower())
+            place = f" ({end.place}, in state `{end.fault_state}`)" if end.place else ""
+            raise ApiError(f"the request has faulted: {what}{place}", status=500, kind="server_error", code="fault")
         raise self.engine.stopping()
 
     def _end(self, finish: str, why: str = "") -> None:
@@ -362,15 +378,24 @@ class Engine:
         self.open: set[Run] = set()
         self.shown: dict[int, str] = {}
         self.shows = show_text
-        self.drains = False
+        self._draining = asyncio.Event()
         self._opened = math.inf
         self._prepare = prepare_format
-        self._preparing = asyncio.Semaphore(1)
+        self._one_by_one = ThreadPoolExecutor(1, thread_name_prefix="megalith-format")
         self._unprepared = 0
         self._prepared: dict[str, None] = {}
 
-    async def prepare(self, job: Job) -> None:
-        """Makes the job's format, while others are answered. One is made after the other."""
+    @property
+    def drains(self) -> bool:
+        """The server stops: what runs may go on for a while, nothing begins."""
+        return self._draining.is_set()
+
+    def drain(self) -> None:
+        self._draining.set()
+
+    async def prepare(self, job: Job, arrived: float) -> None:
+        """Makes the job's format, while others are answered. One is made after the other. Who waits for that hears when
+        its time is over, or the server stops."""
         format = job.settings.get("format")
         if format is None or self._prepare is None:
             return
@@ -378,21 +403,42 @@ class Engine:
             raise self._full(self._unprepared)
         self._unprepared += 1
         name = repr(format)
+        # Mostly it is known, and there is nothing to make.
+        threads = None if name in self._prepared else self._one_by_one
+        making = asyncio.get_running_loop().run_in_executor(threads, self._prepare, format)
+        draining = asyncio.ensure_future(self._draining.wait())
+        either: set[asyncio.Future[Any]] = {making, draining}
         try:
-            if name in self._prepared:  # mostly there is nothing to make
-                await asyncio.to_thread(self._prepare, format)
-            else:
-                async with self._preparing:
-                    await asyncio.to_thread(self._prepare, format)
+            await asyncio.wait(either, timeout=self._left(arrived), return_when=asyncio.FIRST_COMPLETED)
+            if not making.done():
+                if self.drains:
+                    raise self.stopping()
+                self.metrics.finished["error"] += len(job.seeds)
+                raise self._late(0)
+            making.result()
             self._prepared[name] = None
             if len(self._prepared) > KNOWN_FORMATS:
                 del self._prepared[next(iter(self._prepared))]
         except Error as error:
-            raise self._refused(error, 0) from error
+            raise self._refused(error, 0, job) from error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ApiError(f"the format is none: {error}"[:500]) from error
+            raise ApiError(f"the format is none: {error}"[:500], param=job.format_name) from error
         finally:
+            making.cancel()  # one that has begun goes on, and is kept for others
+            draining.cancel()
             self._unprepared -= 1
+
+    def _left(self, arrived: float) -> float | None:
+        """Seconds that a call may still take; None: any."""
+        return max(0.0, arrived + self.request_timeout - time.monotonic()) if self.request_timeout else None
+
+    def _late(self, tokens: int) -> ApiError:
+        return ApiError(
+            f"the request was not done within {self.request_timeout:g} s; {tokens} tokens were generated",
+            status=504,
+            kind="server_error",
+            code="deadline",
+        )
 
     def heard(self, event: Event) -> float:
         """When the host heard of it, as `time.monotonic()` has it: a client that reads slowly changes no figure."""
@@ -432,6 +478,7 @@ class Engine:
             raise self._full(waiting)
         choices: list[Choice] = []
         run = Run(choices, self)
+        left = self._left(arrived)
         try:
             for index, seed in enumerate(job.seeds):
                 # The first choice of a prompt asks for all.
@@ -440,7 +487,7 @@ class Engine:
                     job.prompts[index // job.drawn],
                     job.budgets[index // job.drawn],
                     seed=seed,
-                    deadline_ms=round(1000 * self.request_timeout),
+                    deadline_ms=0 if left is None else max(1, round(1000 * left)),
                     logprobs=job.logprobs if job.drawn == job.n else job.logprobs or 0,
                     prompt_logprobs=of_prompt,
                     **job.settings,
@@ -448,7 +495,7 @@ class Engine:
                 choices.append(Choice(self, job, index, generation, arrived))
         except (Error, TypeError, ValueError, OverflowError, TextError) as error:
             run.__exit__()
-            raise self._refused(error, waiting) from error
+            raise self._refused(error, waiting, job) from error
         self.open.add(run)
         return run
 
@@ -462,22 +509,27 @@ class Engine:
             headers={"Retry-After": "1"},
         )
 
-    def _refused(self, error: Exception, waiting: int) -> ApiError:
+    def _refused(self, error: Exception, waiting: int, job: Job) -> ApiError:
         if not isinstance(error, Error):  # a value of an input
             return ApiError(str(error), param="inputs")
-        kind = error.kind
+        kind, said = error.kind, _REQUEST.sub("the request ", error.first.message)
         if kind == "live-full":
             return self._full(waiting)
         if kind == "live-stopped":
             return self.stopping()
         if kind == "live-lines":  # drafts take some, too
             return ApiError(
-                f"{error.first.message} (--logit-lines of this server)", param="max_tokens", code="too_many_logprobs"
+                f"{said} (--logit-lines of this server)", param="max_tokens", code="too_many_logprobs"
             )
         if kind in ("request-too-large", "request-too-long", "live-too-long"):
-            return ApiError(error.first.message, param="max_tokens", code="context_length_exceeded")
+            return ApiError(said, param="max_tokens", code="context_length_exceeded")
+        if kind == "request-edits":
+            for name, here in {**_EDITS, "format": job.format_name}.items():
+                said = said.replace(f"`{name}`", f"`{here}`")
+        if kind == "request-format":
+            return ApiError(job.tools.told(said) if job.tools else said, param=job.format_name, code=kind)
         if kind == "out-of-range":
-            return ApiError(error.first.message, param="inputs")
+            return ApiError(said, param="inputs")
         if kind.startswith(("request-", "live-")):
-            return ApiError(error.first.message, param=_PARAMS.get(kind), code=kind)
+            return ApiError(said, param=_PARAMS.get(kind), code=kind)
         return _engine_failed(error)

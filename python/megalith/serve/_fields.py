@@ -158,7 +158,7 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "prompt_embeds": (),
     "reasoning": (),
-    "reasoning_effort": (),
+    "reasoning_effort": ("none",),
     "repetition_detection": ({},),
     "repetition_penalty": (1,),
     "return_token_ids": (False,),
@@ -170,7 +170,7 @@ _NOT_DONE: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "use_beam_search": (False,),
-    "verbosity": (),
+    "verbosity": ("medium",),
     "vllm_xargs": ({},),
     "web_search_options": (),
 }

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -157,15 +158,19 @@ def _schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 # ===----------------------------------------------------------------------===#
 
 
-def format_of_calls(functions: Sequence[Mapping[str, Any]], arguments: str) -> dict[str, Any]:
+def format_of_calls(
+    functions: Sequence[Mapping[str, Any]], arguments: str, beside: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """One call of one of these functions, as an object with its name and its arguments, whatever the model's own form
-    has around it. `arguments` is what the form names these."""
+    has around it. `arguments` is what the form names these. `beside`: or JSON of this schema in place of a call."""
     definitions: dict[str, Any] = {}
-    calls = []
+    answers = []
     for number, function in enumerate(functions):
-        said = function.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
+        said = function.get("parameters") or {"properties": {}, "additionalProperties": False}
+        if not said.keys() & _TYPED:
+            said = {"type": "object", **said}
         parameters = _moved(said, f"{number}", definitions)
-        calls.append(
+        answers.append(
             {
                 "type": "object",
                 "properties": {"name": {"const": function["name"]}, arguments: parameters},
@@ -173,10 +178,43 @@ def format_of_calls(functions: Sequence[Mapping[str, Any]], arguments: str) -> d
                 "additionalProperties": False,
             }
         )
-    schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    return _schema_format({**schema, "$defs": definitions} if definitions else schema)
+    if beside is not None:
+        answers.append(_moved(beside, _BESIDE, definitions))
+    schema: dict[str, Any] = dict(answers[0]) if len(answers) == 1 else {"anyOf": answers}
+    if definitions:
+        schema["$defs"] = definitions
+    for said in [*(function.get("parameters") or {} for function in functions), beside or {}]:
+        if _OLD.search(str(said.get("$schema"))) and _HAS_PREFIX.search(json.dumps(said)):
+            schema["$schema"] = said["$schema"]  # it does not know the keyword, and the engine refuses that
+    return _schema_format(schema)
 
 
+def place_for_client(message: str, functions: Sequence[Mapping[str, Any]], arguments: str) -> str:
+    """What is wrong with a schema of `format_of_calls`, with its place in the schema that the client has sent."""
+
+    def told(found: re.Match[str]) -> str:
+        number, rest = found["of"] or found["in"], found["rest"]
+        if found["table"]:
+            rest = f"/{'$defs' if found['table'] == 'defs' else 'definitions'}/{found['key']}{rest}"
+        if number is None and not rest.startswith(f"/properties/{arguments}"):
+            return found[0]  # of all of it
+        if number == _BESIDE or number == str(len(functions)):
+            return f"the schema at `#{rest}`"
+        function = functions[int(number or 0)]
+        return f"the schema of the function `{function['name']}` at `#{rest.removeprefix(f'/properties/{arguments}')}`"
+
+    return _PLACE.sub(told, message)
+
+
+_TYPED = {"type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"}
+"""A schema without these leaves the type open."""
+_OLD = re.compile("draft-0|2019-09")
+_HAS_PREFIX = re.compile(r'"prefixItems"\s*:')
+_BESIDE = "answer"
+_PLACE = re.compile(
+    r"the schema at `#(?:/anyOf/(?P<in>\d+)|/\$defs/(?P<of>\d+|answer)(?:\.(?P<table>defs|definitions)\.(?P<key>[^/`]*))?)?"
+    r"(?P<rest>[^`]*)`"
+)
 _TABLES = ("$defs", "definitions")
 _VALUES = ("const", "default", "enum", "examples")
 

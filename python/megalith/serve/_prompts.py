@@ -155,7 +155,8 @@ def _read_message(message: Any, at: str, template: str) -> dict[str, Any]:
                 if not isinstance(value, str):
                     raise fields.wrong(key, "must be a string")
                 out[key] = value
-        fields.take("reasoning_details")
+        for key in ("reasoning_details", "parsed"):  # the latter says what `content` says, as `openai`'s `parse` has it
+            fields.take(key)
         if calls := fields.take("tool_calls"):
             if not isinstance(calls, list):
                 raise fields.wrong("tool_calls", f"must be an array, found {what_is(calls)}")
@@ -195,7 +196,7 @@ def _read_function(function: Any, at: str) -> dict[str, Any]:
         arguments = read if isinstance(read, dict) else arguments
     if not isinstance(arguments, (str, dict)):
         raise ApiError(f"`{at}.arguments` must be a string, found {what_is(arguments)}", param=f"{at}.arguments")
-    return {**function, "arguments": arguments}
+    return {name: value for name, value in function.items() if name != "parsed_arguments"} | {"arguments": arguments}
 
 
 def _read_part(part: Any, at: str) -> str:

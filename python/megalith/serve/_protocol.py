@@ -65,6 +65,7 @@ class Limits:
     no_prompt_logprobs: str = ""
     """Why the pipeline has no logprobs of prompts; empty: it has."""
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
     edits: bool = False
     """Requests may have settings that follow their text: penalties and the like."""
     formats: bool = False
@@ -116,6 +117,8 @@ class Job:
     """By choice."""
     tools: ToolUse | None = None
     """That the answer may call."""
+    format_name: str | None = None
+    """The member of the body that asks for a format."""
     response: dict[str, Any] | None = None
     """What an answer of the Responses API says again of the request; None: it is of another one."""
 

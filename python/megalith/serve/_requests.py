@@ -36,11 +36,15 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     edits = _read_edits(fields, limits, tokenizer) if limits.edits else {}
     tools = read_tools(fields, limits, tokenizer) if is_chat else ToolUse()
     format, format_name = read_format(fields)
-    if format and tools.names:
-        what = "beside `tools` is not supported: an answer has one format"
-        if not tools.enforced:
-            what = "beside `tools` that may be called is not supported: leave one of them out, or say `tool_choice` `none`"
-        raise ApiError(f"`{format_name}` {what}", param=format_name, code="unsupported_parameter")
+    if format and tools.names and not tools.enforced:
+        if "json_schema" not in format:
+            raise ApiError(
+                f"`{format_name}` beside `tools` that may be called is not supported: say it as a JSON schema, leave one of "
+                f"them out, or say `tool_choice` `none`",
+                param=format_name,
+                code="unsupported_parameter",
+            )
+        tools = replace(tools, beside=format["json_schema"])
     refuse_what_is_not_done(fields)
     logprobs = _read_logprobs(fields, is_chat, limits)
     is_stream = fields.boolean("stream")
@@ -59,7 +63,9 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     if most_prompt == -1:
         most_prompt = min(limits.prompt_tokens, limits.context - 1)
     settings = _read_sampling(fields, limits) | edits
-    put_format(settings, tools.format or format, "tool_choice" if tools.enforced else format_name, limits)
+    if tools.enforced:
+        format_name = "tool_choice"
+    put_format(settings, tools.format or format, format_name, limits)
     seed = fields.integer("seed", None, -(2**63), 2**63 - 1)
     stop = _read_stop(fields)
     if stop and settings.get("min_new_tokens"):
@@ -104,7 +110,7 @@ def read_job(body: Mapping[str, Any], is_chat: bool, limits: Limits, tokenizer: 
     job = Job(is_chat, prompts, n, budgets, settings, seed, stop, is_stream, wants_usage, logprobs)
     job.drawn, job.echo, job.prompt_logprobs = drawn, echo, prompt_logprobs
     job.keeps_stop, job.shows_special, job.usage_each = keeps_stop, shows_special, usage_each
-    job.names_tokens, job.id, job.tools = names_tokens, name, tools
+    job.names_tokens, job.id, job.tools, job.format_name = names_tokens, name, tools, format_name or None
     job.seeds = [_seed_of(job, choice % drawn) for choice in range(len(prompts) * drawn)]
     return job
 
@@ -183,7 +189,7 @@ def _read_edits(fields: Fields, limits: Limits, tokenizer: Tokenizer) -> dict[st
     edits: dict[str, Any] = {
         "presence_penalty": fields.number("presence_penalty", 0, -2, 2),
         "frequency_penalty": fields.number("frequency_penalty", 0, -2, 2),
-        "repetition_penalty": fields.number("repetition_penalty", 1, 0.001, 1000),
+        "repetition_penalty": fields.number("repetition_penalty", limits.repetition_penalty, 0.001, 1000),
         "min_new_tokens": least,
     }
     edits = {name: value for name, value in edits.items() if value != (1 if name == "repetition_penalty" else 0)}

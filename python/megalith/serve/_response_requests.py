@@ -67,6 +67,7 @@ def read_response(body: Mapping[str, Any], limits: Limits, tokenizer: Tokenizer)
         job = read_job(chat, True, limits, tokenizer)
     except ApiError as error:
         raise _named_as_here(error) from error
+    job.format_name = _NAMES.get(job.format_name or "", job.format_name)
     job.response = {
         "instructions": instructions,
         "max_output_tokens": most,
@@ -179,7 +180,8 @@ def _read_input(fields: Fields) -> list[dict[str, Any]]:
 
 def _read_item(fields: Fields, messages: list[dict[str, Any]]) -> None:
     kind = fields.take("type", "message")
-    for name in ("id", "status", "phase", "created_by", "namespace", "caller"):  # of an answer that is sent back
+    # Of an answer that is sent back, as it came or as `openai`'s `parse` has it.
+    for name in ("id", "status", "phase", "created_by", "namespace", "caller", "parsed_arguments"):
         fields.take(name)
     if kind == "message":
         role = fields.take("role")
@@ -230,7 +232,7 @@ def _read_content(fields: Fields, name: str) -> str:
         text = inner.take("text")
         if not isinstance(text, str):
             raise inner.wrong("text", f"must be a string, found {what_is(text)}")
-        for known in ("annotations", "logprobs"):
+        for known in ("annotations", "logprobs", "parsed"):
             inner.take(known)
         inner.done()
         texts.append(text)

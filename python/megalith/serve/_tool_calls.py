@@ -125,6 +125,14 @@ _HEAD = re.compile(r'\{[ \t\r\n]*"name"[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*")[
 """Of a call, up to where its arguments begin."""
 
 
+def _heads_of(name: str, arguments: str) -> list[str]:
+    """How a call of this tool begins where a format has it: a blank or none stands behind `:` and `,`."""
+    blanks = ("", " ")
+    return [
+        f'{{"name":{a}{json.dumps(name, ensure_ascii=False)},{b}"{arguments}":{c}{{' for a in blanks for b in blanks for c in blanks
+    ]
+
+
 def read_members(text: str) -> dict[str, tuple[Any, str]] | None:
     """Members of a JSON object, each with its value and its text. None: it is no object, or says one twice."""
     out: dict[str, tuple[Any, str]] = {}
@@ -167,10 +175,16 @@ def read_call(text: str, names: Collection[str]) -> tuple[str, str] | None:
 
 class CallParser:
     """The parts of an answer in one form. `names` are the tools that may be called. `enforced`: the answer is one call,
-    and nothing else is possible; so its arguments are given while they come."""
+    and nothing else is possible; so its arguments are given while they come. `either`: it is one call without anything
+    around it, or content."""
 
-    def __init__(self, form: Form, names: Collection[str], parallel: bool = True, enforced: bool = False) -> None:
-        self.form, self.names, self.parallel, self.enforced = form, frozenset(names), parallel, enforced
+    def __init__(
+        self, form: Form, names: Collection[str], parallel: bool = True, enforced: bool = False, either: bool = False
+    ) -> None:
+        self.form, self.names, self.enforced = form, frozenset(names), enforced
+        self.parallel = parallel and not enforced and not either
+        """There may be several calls."""
+        self._heads = [head for name in names for head in _heads_of(name, form.arguments)] if either else []
         self.calls = 0
         self.done = False
         """Only one call was wanted, and it is there."""
@@ -180,7 +194,7 @@ class CallParser:
         """Up to there it was looked at."""
         self._first = 0
         """Characters of it that are given as content if there is no call."""
-        self._state = self._bare if form.bare or enforced else self._text
+        self._state = self._either if either else self._bare if form.bare or enforced else self._text
         self._scan = _ObjectScan()
         self._begin = 0
         """Of the object, or of the arguments that were not given yet."""
@@ -227,6 +241,17 @@ class CallParser:
             return False
         self._place = self._first = place - sure + len(marker)  # the white space is text if there is no call
         self._state = self._opening if self.form.opening else self._call
+        return True
+
+    def _either(self, is_end: bool) -> bool:
+        """A format has it that the answer begins as a call, or is none: then it is JSON, in which no marker is in front
+        of a call."""
+        if any(self._held.startswith(head) for head in self._heads):
+            self._state = self._call
+        elif is_end or not any(head.startswith(self._held) for head in self._heads):
+            self._state = self._text
+        else:
+            return False
         return True
 
     def _bare(self, is_end: bool) -> bool:
@@ -283,7 +308,7 @@ class CallParser:
             self._out += [CallBegin(self.calls, call[0]), CallArguments(self.calls, call[1])]
         self.calls += 1
         self._held, self._place, self._first, self._is_behind = held[self._place :], 0, 0, True
-        self.done = not self.parallel or self.enforced
+        self.done = not self.parallel
         self._state = self._behind
         return True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..text import Tokenizer
 from ._fields import Fields, what_is
-from ._formats import format_of_calls
+from ._formats import format_of_calls, place_for_client
 from ._protocol import ApiError, Limits
 from ._tool_calls import FORMS, CallParser, form_of_template, knows_tools
 
@@ -29,6 +29,8 @@ class ToolUse:
     parallel: bool = True
     enforced: bool = False
     """The answer has to be a call."""
+    beside: Mapping[str, Any] | None = None
+    """The answer has to be a call, or JSON of this schema."""
 
     @property
     def prefix(self) -> str:
@@ -38,10 +40,17 @@ class ToolUse:
     @property
     def format(self) -> dict[str, Any] | None:
         """That the answer has to have."""
-        if not self.enforced:
+        if not self.enforced and self.beside is None:
             return None
-        functions = [tool["function"] for tool in self.tools if tool["function"]["name"] in self.names]
-        return format_of_calls(functions, FORMS[self.form].arguments)
+        return format_of_calls(self._functions, FORMS[self.form].arguments, self.beside)
+
+    @property
+    def _functions(self) -> list[dict[str, Any]]:
+        return [tool["function"] for tool in self.tools if tool["function"]["name"] in self.names]
+
+    def told(self, message: str) -> str:
+        """What the engine says of `format`, in the client's words."""
+        return place_for_client(message, self._functions, FORMS[self.form].arguments) if self.form else message
 
     @property
     def markers(self) -> frozenset[str]:
@@ -51,7 +60,7 @@ class ToolUse:
     def parser(self) -> CallParser | None:
         if not self.names:
             return None
-        return CallParser(FORMS[self.form], self.names, self.parallel, self.enforced)
+        return CallParser(FORMS[self.form], self.names, self.parallel, self.enforced, self.beside is not None)
 
 
 def template_of(tokenizer: Tokenizer) -> str:
@@ -70,9 +79,9 @@ def read_tools(fields: Fields, limits: Limits, tokenizer: Tokenizer, only_tell: 
     for name in names:
         if names.count(name) > 1:
             raise fields.wrong("tools", f"has two functions with the name `{name}`")
-    choice = _read_choice(fields, names)
+    mode, allowed = _read_choice(fields, names)
     parallel = fields.boolean("parallel_tool_calls", True)
-    if not tools or choice == "none" or not tokenizer.has_chat_template:
+    if not tools or mode == "none" or not tokenizer.has_chat_template:
         return ToolUse()
     template = template_of(tokenizer)
     if not knows_tools(template):
@@ -92,9 +101,7 @@ def read_tools(fields: Fields, limits: Limits, tokenizer: Tokenizer, only_tell: 
             f"the server with --tool-parser, if the model writes one of {', '.join(FORMS)}",
             code="unsupported_parameter",
         )
-    if choice in ("auto", "required"):
-        return ToolUse(tools, form, tuple(names), parallel, choice == "required")
-    return ToolUse(tools, form, (choice[1:],), parallel, True)
+    return ToolUse(tools, form, allowed, parallel, mode == "required")
 
 
 def _read_tool(tool: Any, at: str) -> dict[str, Any]:
@@ -124,23 +131,52 @@ def _read_tool(tool: Any, at: str) -> dict[str, Any]:
     return {"type": "function", "function": known}
 
 
-def _read_choice(fields: Fields, names: Sequence[str]) -> str:
-    """`none`, `auto`, `required`, or `=` and a name."""
+def _read_choice(fields: Fields, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """`none`, `auto` or `required`, and the functions that may be called."""
     choice = fields.take("tool_choice", "auto")
     if isinstance(choice, dict):
-        inner = Fields(choice, "tool_choice.")
-        kind, named = inner.take("type", "function"), inner.take("function")
-        if kind != "function":
-            raise inner.wrong("type", "must be `function`", code="unsupported_parameter")
-        name = inner.take("name") if named is None else named.get("name") if isinstance(named, dict) else None
-        if not isinstance(name, str):
-            raise fields.wrong("tool_choice", 'must name a function: {"type": "function", "function": {"name": "..."}}')
-        inner.done()
-        if name not in names:
-            raise fields.wrong("tool_choice", f"names `{name[:MOST_NAME]}`, which is not among `tools`")
-        return f"={name}"
+        return _read_choice_of(fields, choice, names)
     if choice not in ("none", "auto", "required"):
         raise fields.wrong("tool_choice", "must be `none`, `auto`, `required`, or an object that names a function")
     if choice == "required" and not names:
         raise fields.wrong("tool_choice", "is `required`, and there are no `tools`")
-    return str(choice)
+    return choice, tuple(names)
+
+
+def _read_choice_of(fields: Fields, choice: Mapping[str, Any], names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """One function, or `allowed_tools`, whose members stand in it in the Responses API."""
+    inner = Fields(choice, "tool_choice.")
+    kind = inner.take("type", "function")
+    if kind == "function":
+        said, mode = [{**inner.left, "type": kind}], "required"
+    elif kind == "allowed_tools":
+        if (within := inner.take("allowed_tools", inner.left)) is not inner.left:
+            inner.done()
+            if not isinstance(within, dict):
+                raise inner.wrong("allowed_tools", f"must be an object, found {what_is(within)}")
+            inner = Fields(within, "tool_choice.allowed_tools.")
+        mode, said = inner.take("mode", "auto"), inner.take("tools")
+        if mode not in ("auto", "required"):
+            raise inner.wrong("mode", "must be `auto` or `required`")
+        if not isinstance(said, list) or not said:
+            raise inner.wrong("tools", "must be an array with at least one tool")
+        inner.done()
+    else:
+        raise inner.wrong("type", "must be `function` or `allowed_tools`", code="unsupported_parameter")
+    return mode, tuple(dict.fromkeys(_name_in_choice(fields, each, names) for each in said))
+
+
+def _name_in_choice(fields: Fields, said: Any, names: Sequence[str]) -> str:
+    wrong = fields.wrong("tool_choice", 'must name a function: {"type": "function", "function": {"name": "..."}}')
+    if not isinstance(said, dict) or said.get("type", "function") != "function":
+        raise wrong
+    inner = Fields(said, "tool_choice.")
+    inner.take("type")
+    named = inner.take("function")
+    name = inner.take("name") if named is None else named.get("name") if isinstance(named, dict) else None
+    if not isinstance(name, str):
+        raise wrong
+    inner.done()
+    if name not in names:
+        raise fields.wrong("tool_choice", f"names `{name[:MOST_NAME]}`, which is not among `tools`")
+    return name

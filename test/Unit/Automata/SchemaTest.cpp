@@ -296,6 +296,9 @@ TEST(Schema, OtherKeywordsAreRefused) {
       R"({"type": "null", "title": "t", "description": "d", "default": 1, "examples": [], "$schema": "s", "$id": "i",
             "$comment": "c", "deprecated": true, "readOnly": true, "writeOnly": false, "$defs": {"x": 7}})",
       {"null"}, {});
+  // Of OpenAPI, as pydantic writes it: it only says which property tells the alternatives apart.
+  checkSchema(R"({"oneOf": [{"type": "null"}, {"const": "a"}], "discriminator": {"propertyName": "kind"}})",
+              {"null", R"("a")"}, {R"("b")"});
   EXPECT_NE(schemaProblem(R"({"properties": {"a": {"$id": "x"}}})").find("`$id` inside"), std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": "strin"})").find("the type `\"strin\"` is unknown"), std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": []})").find("is unknown"), std::string::npos);
