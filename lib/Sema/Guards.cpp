@@ -50,8 +50,7 @@ static void callsOf(const Expr &e, std::vector<ExprRef> &found) {
 }
 
 static bool hasAppend(const Expr &e) {
-  return e.kind == Expr::Append ||
-         llvm::any_of(e.args, [](const ExprRef &arg) { return arg && hasAppend(*arg); });
+  return e.kind == Expr::Append || llvm::any_of(e.args, [](const ExprRef &arg) { return arg && hasAppend(*arg); });
 }
 
 void Statements::checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef &guard, std::vector<Stmt> &into,
@@ -130,11 +129,8 @@ void Statements::checkIfWithCalls(const ast::Stmt &stmt, std::vector<Stmt> &into
   if (c) {
     const int index = static_cast<int>(scope.locally->all.size());
     scope.locally->all.push_back({{"holds", stmt.loc}, false, false, /*used=*/true});
-    into.push_back({.kind = Stmt::SetLocal,
-                    .name = "holds",
-                    .index = index,
-                    .values = {both(scope.guard, c)},
-                    .loc = stmt.loc});
+    into.push_back(
+        {.kind = Stmt::SetLocal, .name = "holds", .index = index, .values = {both(scope.guard, c)}, .loc = stmt.loc});
     holds = make(Expr::LocalRead, boolean, stmt.loc, {}, Place{index, "holds"});
   }
   std::map<std::string, Scope::Flow> ends[2];
