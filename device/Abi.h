@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 24;
+constexpr int kAbiVersion = 25;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS
@@ -283,6 +283,14 @@ struct alignas(16) RowEdit {
   int edits; ///< place of an Edits
   int text;  ///< the RowText of these; kNone: the text is not known
   int early; ///< 1: tokens that end an answer may not come
+  int hand;  ///< place of a RowHand; kNone
+};
+/// What a stage changes of a row by hand. Places are bytes from LaunchParams::queries, where a place of one is a number of
+/// 16 bytes. Lists are of tokens.
+struct alignas(16) RowHand {
+  int only, onlyCount;       ///< tokens that may come; `only` kNone: all
+  int without, withoutCount; ///< that may not
+  int bias, by, biasCount;   ///< tokens, and f32 numbers that are added to their logits, one after the other
   int unused;
 };
 
@@ -305,7 +313,7 @@ struct alignas(16) RowQuery {
   int edits;   ///< place of the Edits that change its row; kNone
   int text;    ///< the RowText of these; kNone: the text is not known
   int early;   ///< 1: tokens that end an answer may not come
-  int unused;
+  int hand;    ///< place of a RowHand; kNone
 };
 
 /// In LaunchParams::reduced: there was a NaN in a row. In an edited row kNanOfEdited says so; ~0u is no token there.
@@ -319,10 +327,14 @@ struct alignas(16) QueryHeader {
 };
 /// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
 /// tokens whose probability they ask for. `results`: of a model, that calls may ask for.
-constexpr int kCallQueryBytes = 64;
-constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results) {
-  return sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
-         rows * queries * sizeof(RowQuery) + slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
+constexpr int kCallQueryBytes = 80;
+/// `hands`: words of a slot that say what is changed by hand; then each row and query has a RowHand.
+constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results, long long hands) {
+  const long long bytes = sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
+                          rows * queries * sizeof(RowQuery) +
+                          slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
+  return hands == 0 ? bytes
+                    : (bytes + 15) / 16 * 16 + rows * queries * (long long)sizeof(RowHand) + slots * hands * 4;
 }
 
 /// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not

@@ -88,9 +88,11 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       const float temperature = sampling::isGreedy(query.settings) ? 0.0f : query.settings.temperature;
       const u32 purpose = sampling::purposeOfDraw(query.noise);
       const int token = query.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
-      const bool edited = query.isEdited(), byText = edited && of.byText && query.ahead == 0;
-      const int answered = drawn - promptLen, early = edited && answered >= 0 && answered < of.minNewTokens,
-                text = byText ? number : abi::kNone;
+      const bool edited = query.isEdited(), ofRequest = query.editedByRequest(),
+                 byText = ofRequest && of.byText && query.ahead == 0;
+      const int answered = drawn - promptLen, early = ofRequest && answered >= 0 && answered < of.minNewTokens,
+                text = byText ? number : abi::kNone, edits = ofRequest ? of.edits : abi::kNone,
+                hand = tellHand<Config>(p, slot, query, row - rows.first, number * (int)Memory::queries + i);
       const auto store = [&](abi::RowQuery &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
                              int guessed, int kept) {
         to = {entryOfRow,
@@ -108,9 +110,10 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
               part,
               guessed,
               lineOfRow,
-              edited ? of.edits : abi::kNone,
+              edits,
               byText ? textOfRow<Config>(number, kept) : abi::kNone,
-              early};
+              early,
+              hand};
       };
       const KeptRow read = keptRow(c, slot, query.keptBy(CallQuery::Reads), row);
       KeptRow taken = {};
@@ -125,7 +128,7 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
         draw.kept = 2 * line + 1;
       if (ofPass && whole && edited && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 2};
-        Memory::edits(p)[entry] = {of.edits, text, early, 0};
+        Memory::edits(p)[entry] = {edits, text, early, hand};
         continue;
       }
       const bool one = whole && query.reducer == ReducerKind::Sample && query.count == 1,
@@ -335,7 +338,7 @@ template <class Control, class Pool> __device__ void tellTexts(Control &c, Pool 
         for (int q = 0; q < call.count; ++q) {
           const CallQuery &query = call.queries[q];
           const auto rows = query.rowsOf(count);
-          if (!query.isEdited() || query.ahead != 0 || !rows.has(i))
+          if (!query.editedByRequest() || query.ahead != 0 || !rows.has(i))
             continue;
           const int lines[] = {keptRow(c, s, query.keptBy(CallQuery::Reads), i).line,
                                keptRow(c, s, query.keptBy(CallQuery::Minus), i - rows.first).line};

@@ -54,7 +54,7 @@ template <class... Heads> struct EditedColumns {
 /// A row to edit, and its draw.
 struct RowToEdit {
   int line, result; ///< of LaunchParams::selection; of EditedColumns
-  int edits, text;
+  int edits, text, hand;
   bool early, draws; ///< else the best token is wanted
   float temperature;
   u32 key[2];
@@ -78,6 +78,7 @@ struct RowEdits {
   const u32 *allowed, *banned, *biased; ///< sets of tokens below `tokensOfSets`; null: there is none
   int tokensOfSets, biases, biasCount, ends, endCount, eosCount;
   bool early, penalties, masked;
+  int hand; ///< place of a RowHand; kNone
   // of the text, where it is known
   const char *counts;
   const u32 *seen, *mask; ///< `mask` null: no token may come but those of `eos`, if they may
@@ -94,7 +95,13 @@ struct RowEdits {
     edits = p.edits + 16ll * of.edits;
     const char *const row = p.texts + (long long)of.text * (int)sizeof(abi::RowText);
     const bool known = of.text != abi::kNone;
-    const Words4 a = loadWords(edits), b = loadWords(edits + 16), c = loadWords(edits + 32);
+    hand = of.hand;
+    // Without settings of the request: what changes nothing.
+    const u32 none = (u32)abi::kNone;
+    const bool some = of.edits != abi::kNone;
+    const Words4 a = some ? loadWords(edits) : Words4{__float_as_uint(1.0f), 0, 0, 0},
+                 b = some ? loadWords(edits + 16) : Words4{none, none, none, 0},
+                 c = some ? loadWords(edits + 32) : Words4{0, 0, 0, 0};
     Words4 text[4] = {};
     if (known)
 #pragma unroll
@@ -216,8 +223,10 @@ struct RowEdits {
   }
   /// Changes what is not only left out. Out of line: few tokens are changed, and code that runs once in a pass comes
   /// from far away. `takesText`: the lists count, too. The warp.
-  __device__ __noinline__ void change(EditedUnits &of, bool takesText) const {
+  __device__ __noinline__ void change(const char *queries, EditedUnits &of, bool takesText) const {
     assumeLocal(&of);
+    if (hand != abi::kNone)
+      changeByHand(queries, of);
 #pragma unroll 1
     for (int k = 0; k < kUnitsAtOnce; ++k) {
       const int token = of.has >> k & 1 ? of.column[k] : -1;
@@ -227,6 +236,34 @@ struct RowEdits {
         of.z[k] = edited(of.z[k], token, of.hasBias >> k & 1, of.known >> k & 1, more);
       of.left = (of.left & ~(1u << k)) | (may ? 1u : 0u) << k;
     }
+  }
+  /// What the stage changes by hand, which comes first. Its lists are short.
+  __device__ __forceinline__ void changeByHand(const char *queries, EditedUnits &of) const {
+    const Words4 a = loadWords(queries + 16ll * hand), b = loadWords(queries + 16ll * hand + 16);
+#pragma unroll 1
+    for (int i = 0; i < (int)b.z; ++i) {
+      const int token = (int)loadWord(queries + (int)b.x + 4 * i);
+      const float number = __uint_as_float(loadWord(queries + (int)b.y + 4 * i));
+#pragma unroll 1
+      for (int k = 0; k < kUnitsAtOnce; ++k)
+        if ((of.has >> k & 1) && of.column[k] == token)
+          of.z[k] = __fadd_rn(of.z[k], number);
+    }
+    const auto marked = [&](int at, int count) {
+      u32 marks = 0;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        const int token = (int)loadWord(queries + at + 4 * i);
+#pragma unroll 1
+        for (int k = 0; k < kUnitsAtOnce; ++k)
+          marks |= (of.column[k] == token ? 1u : 0u) << k;
+      }
+      return marks;
+    };
+    if ((int)a.x != abi::kNone)
+      of.left &= marked((int)a.x, (int)a.y);
+    if ((int)a.z != abi::kNone)
+      of.left &= ~marked((int)a.z, (int)a.w);
   }
   /// A logit, but for whether its token may come. `known`, `more`: as of timesOf.
   __device__ __forceinline__ float edited(float z, int token, bool hasBias, bool known, int more) const {
@@ -316,12 +353,12 @@ __device__ __noinline__ EditedBests editRow(const abi::LaunchParams &p, Kept kep
       known |= (ofSets ? changed[k] >> bit & 1 : 0) << k;
     }
     const bool isListed = takesText && edits.isListed(column);
-    if (isListed || __any_sync(~0u, (left & (hasBias | known)) != 0)) {
+    if (isListed || row.hand != abi::kNone || __any_sync(~0u, (left & (hasBias | known)) != 0)) {
       EditedUnits of = {{}, {}, has, left, hasBias, known};
 #pragma unroll
       for (int k = 0; k < together; ++k)
         of.column[k] = column[k], of.z[k] = z[k];
-      edits.change(of, isListed);
+      edits.change(p.queries, of, isListed);
       left = of.left;
 #pragma unroll
       for (int k = 0; k < together; ++k)
@@ -441,7 +478,7 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
       const abi::RowDraw &draw = draws.rows[line];
       const Words4 edit = loadWords(rowEditsOf<lines>(p) + line);
       const bool isDraw = draw.temperature > 0.0f;
-      const RowToEdit row = {draw.kept >> 1, line / Rows, (int)edit.x,      (int)edit.y,
+      const RowToEdit row = {draw.kept >> 1, line / Rows, (int)edit.x,      (int)edit.y,   (int)edit.w,
                              edit.z != 0,    isDraw,      draw.temperature, {draw.key[0], draw.key[1]},
                              draw.position,  draw.purpose};
       const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr);

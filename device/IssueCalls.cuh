@@ -28,7 +28,8 @@ template <class Call> __device__ constexpr bool readsLastRow() {
 
 /// Whether it was given a number of rows that the call need not have.
 template <class Query> __device__ constexpr bool mayReadTooMany() {
-  return requires(const Query &query) { query.view; } || fieldsOfQuery<typename Query::Reducer>() != 0;
+  return requires(const Query &query) { query.view; } || fieldsOfQuery<typename Query::Reducer>() != 0 ||
+         requires { typename Query::Reducer::Hand; };
 }
 template <class Config, class Query>
 __device__ bool readsTooMany(const abi::LaunchParams &p, const Query &, int slot, int rows) {

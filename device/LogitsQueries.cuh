@@ -25,10 +25,14 @@ struct CallQuery {
   int result; ///< of the model; 0: the logits
   int fields; ///< that keep rows of logits: see keptBy
   int at;     ///< how many rows there are in the field that it reads, or in front of those that a field keeps
+  int hand;   ///< of what the stage changes of these rows: a HandRecord in the slot's words; -1: nothing
+  int handRows;      ///< of tables among it, the fewest
+  int biases, bys;   ///< tokens and numbers among it
 
   /// Of `fields`, beside the numbers of fields: the request's settings change the rows that it reads.
   static constexpr int kEdited = 1 << 24;
-  __device__ __forceinline__ bool isEdited() const { return fields & kEdited; }
+  __device__ __forceinline__ bool editedByRequest() const { return fields & kEdited; }
+  __device__ __forceinline__ bool isEdited() const { return editedByRequest() || hand >= 0; }
 
   /// What a reducer has to do with a field that keeps rows.
   enum Role : int { Reads, Minus, Keeps };
@@ -54,14 +58,19 @@ struct CallQuery {
   __device__ __forceinline__ bool readsTooMany(int ofCall) const {
     CallQuery all = *this;
     all.tokens = -1;
-    return tokens > all.rowsOf(ofCall).count() || (keptBy(Reads) >= 0 && rowsOf(ofCall).last > ofCall);
+    return tokens > all.rowsOf(ofCall).count() || (keptBy(Reads) >= 0 && rowsOf(ofCall).last > ofCall) ||
+           (hand >= 0 && (rowsOf(ofCall).count() > handRows || biases != bys));
   }
   /// Then how many there are, and how many there may be.
   __device__ abi::FaultNumbers tooMany(int ofCall) const {
     CallQuery all = *this;
     all.tokens = -1;
     const int most = all.rowsOf(ofCall).count();
-    return tokens > most ? abi::FaultNumbers{tokens, most, 0} : abi::FaultNumbers{rowsOf(ofCall).last, ofCall, 0};
+    const Rows rows = rowsOf(ofCall);
+    return tokens > most                                    ? abi::FaultNumbers{tokens, most, 0}
+           : keptBy(Reads) >= 0 && rows.last > ofCall       ? abi::FaultNumbers{rows.last, ofCall, 0}
+           : hand >= 0 && rows.count() > handRows           ? abi::FaultNumbers{rows.count(), handRows, 0}
+                                                            : abi::FaultNumbers{biases, bys, 0};
   }
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
@@ -78,6 +87,33 @@ template <int Queries> struct alignas(16) CallQueries {
   int count;
   alignas(16) CallQuery queries[Queries];
 };
+
+/// A list of tokens for all rows that a query reads, or one for each.
+struct HandList {
+  int kind; ///< 0: there is none; 1: one for all; 2: a table
+  int at;   ///< in the slot's words: lengths, then items
+  int rows, columns; ///< of a table
+};
+/// What a stage changes of the rows that a query reads. Its lists follow.
+struct alignas(16) HandRecord {
+  HandList only, without;
+  int bias, by; ///< in the slot's words
+  int biasCount, unused;
+};
+/// Words of it, as the control unit has them.
+template <int Begin, int OnlyRows, int OnlyColumns, int WithoutRows, int WithoutColumns, int Biases> struct HandPlaces {
+  static constexpr int begin = Begin, onlyRows = OnlyRows, onlyColumns = OnlyColumns, withoutRows = WithoutRows,
+                       withoutColumns = WithoutColumns, biases = Biases;
+  static constexpr int only = begin + int(sizeof(HandRecord)) / 4, without = only + OnlyRows * (1 + OnlyColumns),
+                       bias = without + WithoutRows * (1 + WithoutColumns), by = bias + Biases;
+};
+/// Words of a slot for what stages change by hand.
+template <class Config> __device__ constexpr int handWordsOf() {
+  if constexpr (requires { Config::handWords; })
+    return Config::handWords;
+  else
+    return 0;
+}
 
 /// LaunchParams::queries, and what is control's there: after the queries of a pass those of each slot, then the tokens
 /// whose probability they ask for.
@@ -96,6 +132,14 @@ template <class Config> struct QueryMemory {
   /// [rows of the call]
   __device__ __forceinline__ static int *tokens(const abi::LaunchParams &p, int slot, int query) {
     return reinterpret_cast<int *>(&ofSlot(p, Config::slots)) + (slot * queries + query) * rows;
+  }
+  static constexpr long long handsBegin = abi::queryBytes(rows, Config::slots, queries, results, 0) + 15 & ~15ll;
+  /// [rows of a pass][queries]
+  __device__ __forceinline__ static abi::RowHand *rowHands(const abi::LaunchParams &p) {
+    return reinterpret_cast<abi::RowHand *>(p.queries + handsBegin);
+  }
+  __device__ __forceinline__ static int *hands(const abi::LaunchParams &p, int slot) {
+    return reinterpret_cast<int *>(rowHands(p) + rows * queries) + slot * handWordsOf<Config>();
   }
   /// [results][rows]
   __device__ __forceinline__ static abi::RowDraw *draws(const abi::LaunchParams &p) {
@@ -170,6 +214,40 @@ template <class Config> __device__ constexpr int keptFieldsOf() {
     return 0;
 }
 
+/// Tells of the i-th row that a query reads what the stage changes by hand, as number `entry` of the pass's. Its place;
+/// kNone: nothing. Any thread.
+template <class Config>
+__device__ __forceinline__ int tellHand(const abi::LaunchParams &p, int slot, const CallQuery &query, int i,
+                                        int entry) {
+  if constexpr (handWordsOf<Config>() > 0) {
+    using Memory = QueryMemory<Config>;
+    if (query.hand < 0)
+      return abi::kNone;
+    const int *const words = Memory::hands(p, slot);
+    const HandRecord &record = *reinterpret_cast<const HandRecord *>(words + query.hand);
+    const auto place = [&](int at) { return (int)(reinterpret_cast<const char *>(words + at) - p.queries); };
+    const auto first = [&](const HandList &list) {
+      return list.kind == 0   ? abi::kNone
+             : list.kind == 1 ? place(list.at + 1)
+                              : place(list.at + list.rows + i * list.columns);
+    };
+    const auto count = [&](const HandList &list) {
+      return list.kind == 0 ? 0 : words[list.at + (list.kind == 2 ? i : 0)];
+    };
+    abi::RowHand &to = Memory::rowHands(p)[entry];
+    to = {first(record.only),
+          count(record.only),
+          first(record.without),
+          count(record.without),
+          place(record.bias),
+          place(record.by),
+          record.biasCount,
+          0};
+    return (int)((reinterpret_cast<const char *>(&to) - p.queries) / 16);
+  }
+  return abi::kNone;
+}
+
 template <class Which, class View> struct LogitsQueryOf;
 
 /// What a call asks for: `Which` is one of its reducers, as the text of the control unit names it.
@@ -207,7 +285,11 @@ template <class Which> struct LogitsQuery {
             Which::part,
             resultOfQuery<Which>(),
             fieldsOfQuery<Which>() | (mayBeEdited<Which>() && edited ? CallQuery::kEdited : 0),
-            at};
+            at,
+            -1,
+            0,
+            0,
+            0};
   }
 };
 /// With a token for each row.
@@ -221,5 +303,81 @@ template <class Which, class View> struct LogitsQueryOf : LogitsQuery<Which> {
     LogitsQuery<Which>::template store<Config>(p, slot, edited, count);
   }
 };
+
+struct NotGiven {};
+/// With what the stage changes by hand: sequences, for `only` and `without` also tables; NotGiven.
+template <class Query, class Only, class Without, class Bias, class By> struct QueryByHand : Query {
+  using Which = typename Query::Reducer;
+  using Places = typename Which::Hand;
+  Only only;
+  Without without;
+  Bias bias;
+  By by;
+
+  __device__ static bool isPlain() { return false; }
+  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, bool edited) const {
+    Query::template store<Config>(p, slot, edited);
+    int *const words = QueryMemory<Config>::hands(p, slot);
+    HandRecord record = {};
+    int rows = 0x7fffffff;
+    record.only = storeList<Places::only, Places::onlyRows, Places::onlyColumns>(words, only, rows);
+    record.without = storeList<Places::without, Places::withoutRows, Places::withoutColumns>(words, without, rows);
+    record.bias = Places::bias;
+    record.by = Places::by;
+    int numbers = 0;
+    if constexpr (!same<Bias, NotGiven>) {
+      record.biasCount = min(bias.size(), Places::biases);
+      numbers = by.size();
+      for (int i = laneId(); i < record.biasCount; i += 32) {
+        words[Places::bias + i] = bias[i];
+        words[Places::by + i] = i < numbers ? __float_as_int(by[i]) : 0;
+      }
+    }
+    if (laneId() == 0) {
+      *reinterpret_cast<HandRecord *>(words + Places::begin) = record;
+      CallQuery &to = QueryMemory<Config>::ofSlot(p, slot).queries[Which::index];
+      to.hand = Places::begin;
+      to.handRows = rows;
+      to.biases = record.biasCount;
+      to.bys = numbers;
+    }
+  }
+
+private:
+  template <class A, class B> static constexpr bool same = false;
+  template <class A> static constexpr bool same<A, A> = true;
+  template <int At, int Rows, int Columns, class List>
+  __device__ static HandList storeList(int *words, const List &list, int &fewest) {
+    if constexpr (same<List, NotGiven>) {
+      return {};
+    } else if constexpr (requires { list[0].size(); }) {
+      const int rows = min(list.size(), Rows);
+#pragma unroll 1
+      for (int i = 0; i < rows; ++i) {
+        const auto row = list[i];
+        const int count = min(row.size(), Columns);
+        for (int k = laneId(); k < count; k += 32)
+          words[At + Rows + i * Columns + k] = row[k];
+        if (laneId() == 0)
+          words[At + i] = count;
+      }
+      fewest = min(fewest, rows);
+      return {2, At, Rows, Columns};
+    } else {
+      const int count = min(list.size(), Columns);
+      for (int k = laneId(); k < count; k += 32)
+        words[At + 1 + k] = list[k];
+      if (laneId() == 0)
+        words[At] = count;
+      return {1, At, 1, Columns};
+    }
+  }
+};
+/// `query` with that.
+template <class Query, class Only, class Without, class Bias, class By>
+__device__ auto byHand(const Query &query, const Only &only, const Without &without, const Bias &bias, const By &by) {
+  return QueryByHand<Query, decltype(asView(only)), decltype(asView(without)), decltype(asView(bias)),
+                     decltype(asView(by))>{query, asView(only), asView(without), asView(bias), asView(by)};
+}
 
 } // namespace megalith::device

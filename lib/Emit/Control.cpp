@@ -162,6 +162,8 @@ private:
         constant("textPath", layout.textPath, "tokens on the path of a row of a tree, or of a kept row, at most");
         constant("keptTexts", layout.keptTexts, "rows that requests keep");
       }
+      if (layout.handWords > 0)
+        constant("handWords", layout.handWords, "of a slot for what stages change of rows by hand");
       keptFields();
     }
     if (layout.scratchWords > 0)
@@ -352,6 +354,8 @@ private:
           w.line("static constexpr int result = {}; // {}", query.result, query.op->get<attr::result>());
         if (const int64_t fields = fieldsOf(*query.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
+        if (!query.hand.empty())
+          w.line("using Hand = HandPlaces<{}>; // what the stage changes by hand", query.hand);
         if (query.op->has<attr::edited>())
           w.line("static constexpr bool edited = true; // settings of requests may change its rows");
         w.line("using Value = {};", ir::reducedType(*query.op, 1).elem == Scalar::F32 ? "float" : "int");

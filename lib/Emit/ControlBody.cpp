@@ -130,7 +130,15 @@ Code PartBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
   code.add("}");
   if (const Value tokens = operandNamed(reduce, Operand::Tokens))
     code.add(".of(").add(use(tokens)).add(")");
-  return code;
+  if (query.hand.empty())
+    return code;
+  Code all = Code("byHand(").add(code);
+  for (Operand operand : ir::byHand)
+    if (const Value v = operandNamed(reduce, operand))
+      all.add(", ").add(use(v));
+    else
+      all.add(", NotGiven{}");
+  return all.add(")");
 }
 
 void PartBuilder::go(const Operation &op) {

@@ -9,6 +9,7 @@
 namespace megalith::emit {
 
 using ir::Op;
+using ir::Operand;
 using ir::Operation;
 namespace attr = ir::attr;
 
@@ -141,6 +142,26 @@ std::string ControlLayout::poolArgument(const std::string &of) const {
   return several() ? "<" + pool(of).name + ">" : "";
 }
 
+/// Words of a slot for what a reducer is given by hand.
+void ControlLayout::layOutHand(const ir::Module &module, CallQuery &query) {
+  const auto sizes = [&](Operand operand) -> std::pair<int64_t, int64_t> { // rows and columns
+    const ir::Value v = operandNamed(*query.op, operand);
+    const ir::Type type = v ? module.type(v) : ir::Type();
+    return !v                              ? std::pair<int64_t, int64_t>(0, 0)
+           : type.kind == ir::Type::Table ? std::pair(type.size, type.inner)
+                                           : std::pair<int64_t, int64_t>(1, type.size);
+  };
+  const auto [onlyRows, onlyColumns] = sizes(Operand::Only);
+  const auto [withoutRows, withoutColumns] = sizes(Operand::Without);
+  const int64_t biases = sizes(Operand::Bias).second;
+  if (onlyRows + withoutRows + biases == 0)
+    return;
+  constexpr int64_t record = 12; // HandRecord
+  query.hand = fmt::format("{}, {}, {}, {}, {}, {}", handWords, onlyRows, onlyColumns, withoutRows, withoutColumns, biases);
+  handWords += record + onlyRows * (1 + onlyColumns) + withoutRows * (1 + withoutColumns) + 2 * biases;
+  handWords = (handWords + 3) / 4 * 4;
+}
+
 void ControlLayout::layOutQueries(const ir::Module &module) {
   const bool any = llvm::any_of(sites, [](const CallSite &site) { return !site.best; });
   for (CallSite &site : sites) {
@@ -158,7 +179,11 @@ void ControlLayout::layOutQueries(const ir::Module &module) {
     const auto takesAway = [](const CallQuery &query) { return !query.op->get<attr::minus>().empty(); };
     queries = std::max<int64_t>(queries, site.queries.size() + llvm::count_if(site.queries, takesAway));
     queryWords = std::max(queryWords, words);
-    edits |= llvm::any_of(site.queries, [](const CallQuery &query) { return query.op->has<attr::edited>(); });
+    for (CallQuery &query : site.queries)
+      layOutHand(module, query);
+    edits |= llvm::any_of(site.queries, [](const CallQuery &query) {
+      return query.op->has<attr::edited>() || !query.hand.empty();
+    });
   }
   if (!edits)
     return;

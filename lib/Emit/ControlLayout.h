@@ -28,6 +28,7 @@ struct CallQuery {
   int64_t place;    ///< of its words in those of a row
   int64_t words;    ///< of a row
   int64_t result;   ///< of the model; 0: the logits
+  std::string hand = {}; ///< arguments of HandPlaces: words of what the stage changes by hand; empty: nothing
 
   /// What it gives is the result of the row (Row::result).
   bool isBest() const { return op->name == "argmax" && result == 0; }
@@ -93,6 +94,7 @@ struct ControlLayout {
   int64_t results = 1;                 ///< of a model, that calls read, at most
   bool edits = false;                  ///< settings of requests may change rows that calls read
   int64_t textPath = 0;                ///< then: tokens on the path of a row of a tree, or of a kept one, at most
+  int64_t handWords = 0;               ///< of a slot for what stages change by hand
   int64_t keptTexts = 0;               ///< and rows that requests keep, at most
 
   const CallSite &site(int64_t number) const;
@@ -101,6 +103,7 @@ struct ControlLayout {
 
 private:
   void layOutQueries(const ir::Module &module);
+  void layOutHand(const ir::Module &module, CallQuery &query);
 };
 
 } // namespace megalith::emit

@@ -181,7 +181,9 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
       selectionBytes = std::max(selectionBytes, layout.queries ? planned.reducing.selectionBytes : 0);
     j["reducing"] = {
         {"query_bytes",
-         layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"), layout.queries, plan.results()) : 0},
+         layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"), layout.queries, plan.results(),
+                                         layout.handWords)
+                      : 0},
         {"words", layout.queryWords},
         {"selection_bytes", selectionBytes},
         {"kept_bytes", plan.kept.bytes}};

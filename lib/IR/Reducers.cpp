@@ -18,7 +18,7 @@ const ReducerInfo *reducerNamed(llvm::StringRef name) {
 }
 
 namespace {
-enum class OperandType { I32, F32, Tokens };
+enum class OperandType { I32, F32, Tokens, Numbers, Sets };
 struct OperandInfo {
   OperandType type;
   char taken;
@@ -34,9 +34,12 @@ const OperandInfo &infoOf(Operand operand) {
 
 Type typeOf(Operand operand) {
   const OperandType type = infoOf(operand).type;
-  return type == OperandType::Tokens ? Type::seq(0)
-                                     : Type::scalar(type == OperandType::F32 ? Scalar::F32 : Scalar::I32);
+  return type == OperandType::Numbers  ? Type::seq(0, Scalar::F32)
+         : type == OperandType::F32 ? Type::scalar(Scalar::F32)
+         : type == OperandType::I32 ? Type::scalar(Scalar::I32)
+                                    : Type::seq(0);
 }
+bool mayBeTable(Operand operand) { return infoOf(operand).type == OperandType::Sets; }
 
 bool ReducerInfo::takes(Operand operand, bool keeps) const {
   const char taken = infoOf(operand).taken;

@@ -94,10 +94,14 @@ bool Verifier::checkReduce(const Operation &op) {
     if (type.kind != Type::Seq) {
       if (!operandIs(op, i, type))
         return false;
-    } else if (!alike(operandType(op, i), type)) {
-      return fail(op, fmt::format("operand {} must be a sequence of tokens", i));
+    } else if (const Type given = operandType(op, i);
+               !alike(given, type) &&
+               !(mayBeTable(names[i]) && given.kind == Type::Table && given.elem == Scalar::Token)) {
+      return fail(op, fmt::format("operand {} must be a sequence of {}", i, type.elem == Scalar::F32 ? "f32" : "tokens"));
     }
   }
+  if (bool(operandNamed(op, Operand::Bias)) != bool(operandNamed(op, Operand::By)))
+    return fail(op, "`bias` and `by` stand beside each other");
   if (reducer->takesTokens() && !operandNamed(op, Operand::Tokens))
     return fail(op, fmt::format("`{}` needs `tokens`", op.name));
   for (const auto &[operand, field] : {std::pair<Operand, const std::string &>(Operand::Kept, op.get<attr::kept>()),

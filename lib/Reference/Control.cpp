@@ -474,6 +474,20 @@ ReducerInput Control::inputOf(const Operation &reduce) {
     case At:
       input.at = v.i;
       break;
+    case Only:
+    case Without: {
+      const bool ofEach = program.module.type(reduce.operands[i]).kind == ir::Type::Table;
+      (names[i] == Only ? input.only : input.without) =
+          ofEach ? ReducerInput::Tokens{v.rows, true} : ReducerInput::Tokens{{v.seq}, false};
+      break;
+    }
+    case Bias:
+      input.bias = v.seq;
+      break;
+    case By:
+      for (const int32_t word : v.seq)
+        input.by.push_back(std::bit_cast<float>(word));
+      break;
     case From:
     case Ngram:
     case Parents:

@@ -63,6 +63,17 @@ struct ReducerInput {
   bool edited = false; ///< the request's settings change the rows
   int32_t ahead = 0;
   bool table = false;
+  /// By hand: tokens for all rows, or for one row each.
+  struct Tokens {
+    std::vector<std::vector<int32_t>> rows;
+    bool ofEach = false;
+    const std::vector<int32_t> &of(int64_t i) const { return rows[ofEach ? i : 0]; }
+  };
+  std::optional<Tokens> only, without;
+  std::vector<int32_t> bias;
+  std::vector<float> by;
+  /// Adds what changes the i-th row that is read by hand.
+  void changeByHand(RowEdits &edits, int64_t i) const;
   std::string result = "logits"; ///< of the model: what it reads
   std::string kept, minus, keep; ///< fields whose rows are read, taken away, written
   int64_t keptRows = 0, minusRows = 0, at = 0;

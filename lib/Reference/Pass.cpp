@@ -163,6 +163,12 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
     return outOfRange(static_cast<int64_t>(input.tokens->size()), to - from);
   if (const int64_t last = input.rowsRead(rows).second; !input.kept.empty() && last > rows)
     return outOfRange(last, rows);
+  const auto [first, last] = input.rowsRead(rows);
+  for (const auto *tokens : {&input.only, &input.without})
+    if (*tokens && (*tokens)->ofEach && std::ssize((*tokens)->rows) < last - first)
+      return outOfRange(last - first, std::ssize((*tokens)->rows));
+  if (input.bias.size() != input.by.size())
+    return outOfRange(std::ssize(input.bias), std::ssize(input.by));
   return std::nullopt;
 }
 
@@ -216,6 +222,16 @@ RowReduction ReducerInput::of(int64_t i, const Row &row) const {
   if (tokens)
     r.token = (*tokens)[i];
   return r;
+}
+
+void ReducerInput::changeByHand(RowEdits &edits, int64_t i) const {
+  edits.byHand = only || without || !bias.empty();
+  if (only)
+    edits.only = only->of(i);
+  if (without)
+    edits.without = without->of(i);
+  for (size_t k = 0; k < bias.size(); ++k)
+    edits.added.push_back({bias[k], by[k]});
 }
 
 /// Which of the `rows` rows of its call some reducer reads.
@@ -310,6 +326,8 @@ void Machine::reduceRows(Running &r, TracePass &pass, const std::vector<size_t> 
           if (!with.minus.empty())
             with.minusEdits = editsOf(r, input, with.position, minus->at(i - from).text);
         }
+        for (RowEdits *edits : {&with.edits, &with.minusEdits})
+          input.changeByHand(*edits, i - from);
         values = valuesOf(with, row, numbers[i], line, words[i], given);
       }
       if (reads && input.table)

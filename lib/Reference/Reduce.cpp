@@ -19,7 +19,7 @@ namespace {
 class RowMasses {
 public:
   RowMasses(const RowReduction &with, std::span<const float> raw)
-      : row(edit(with.edits, raw)), logits(with.edits.settings ? row.logits : raw),
+      : row(edit(with.edits, raw)), logits(with.edits.some() ? row.logits : raw),
         settings{with.temperature, with.topK, with.topP, with.minP}, greedy(isGreedy(settings)) {
     keys.resize(logits.size());
     for (size_t i = 0; i < logits.size(); ++i)
@@ -175,12 +175,16 @@ std::vector<int32_t> draw(const RowReduction &with, const RowMasses &row) {
 } // namespace
 
 EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
-  if (!edits.settings)
+  if (!edits.some())
     return {};
-  const Sampling &s = *edits.settings;
+  static const Sampling none;
+  const Sampling &s = edits.settings ? *edits.settings : none;
   EditedRow row{{logits.begin(), logits.end()}, std::vector<bool>(logits.size())};
   const auto vocab = static_cast<int32_t>(logits.size());
   const auto isToken = [&](int32_t token) { return token >= 0 && token < vocab; };
+  for (const auto &[token, number] : edits.added)
+    if (isToken(token))
+      row.logits[token] = exact::add(row.logits[token], number);
   for (const auto &[token, number] : s.bias)
     if (isToken(token))
       row.logits[token] = exact::add(row.logits[token], number);
@@ -203,13 +207,15 @@ EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
         z = exact::add(z, -s.presencePenalty);
     }
   }
-  if (s.allowed) {
-    row.refused.assign(logits.size(), true);
-    for (const int32_t token : *s.allowed)
-      if (isToken(token))
-        row.refused[token] = false;
-  }
-  for (const std::vector<int32_t> *tokens : {&s.banned, &edits.early})
+  for (const std::optional<std::vector<int32_t>> *only : {&edits.only, &s.allowed})
+    if (*only) {
+      std::vector<bool> out(logits.size(), true);
+      for (const int32_t token : **only)
+        if (isToken(token))
+          out[token] = row.refused[token];
+      row.refused = std::move(out);
+    }
+  for (const std::vector<int32_t> *tokens : {&edits.without, &s.banned, &edits.early})
     for (const int32_t token : *tokens)
       if (isToken(token))
         row.refused[token] = true;
@@ -429,7 +435,7 @@ std::string megalith::whyNotReduced(const RowReduction &with, std::span<const fl
                                     const std::vector<int32_t> &values, double error) {
   if (values == reduceRow(with, logits))
     return "";
-  if (const Sampling *s = with.edits.settings) {
+  if (with.edits.some()) {
     // The check is of the edited row, in which tokens that are left out are very far from the best.
     RowReduction plain = with;
     EditedRow row = edit(with.edits, logits), minus = edit(with.minusEdits, with.minus);
@@ -443,13 +449,13 @@ std::string megalith::whyNotReduced(const RowReduction &with, std::span<const fl
     if (isDead(row))
       return "no token is left, and it is not what that gives";
     plain.edits = plain.minusEdits = {};
-    if (with.minusEdits.settings) {
+    if (with.minusEdits.some()) {
       plain.minus = minus.logits;
       if (isDead(minus)) // it takes nothing away
         plain.minus = {};
     }
-    return whyNotReduced(plain, row.logits, values,
-                         error * std::max({1.0f, s->repetitionPenalty, 1 / s->repetitionPenalty}));
+    const float factor = with.edits.settings ? with.edits.settings->repetitionPenalty : 1;
+    return whyNotReduced(plain, row.logits, values, error * std::max({1.0f, factor, 1 / factor}));
   }
   return Allowance(with, logits, error).check(values);
 }

@@ -172,6 +172,40 @@ ExprRef passForKept(Diagnostics &diags, const std::string &reducer, SourceLoc lo
   return scope.call;
 }
 
+/// `only`, `without`, `bias` and `by`.
+bool Expressions::takeByHand(const Arguments &args, Reduction &into, int64_t rows) {
+  bool good = true;
+  for (const char *name : {"only", "without"}) {
+    const ast::Expr *written = args.writtenFor(name);
+    if (!written)
+      continue;
+    const std::string what = fmt::format("argument `{}` of `{}`", name, into.name);
+    ExprRef v = convert(value(*written), Elem::Token);
+    if (v && !v->type.isSequence(Elem::Token) && !(v->type.table && v->type.elem == Elem::Token)) {
+      diags.report(Diag::TypeMismatch, written->loc, what,
+                   "a sequence of tokens, or a table with one for each row", v->type.str());
+      v = nullptr;
+    }
+    if (v && !hasRoom(ctx, v->type, what, written->loc, v.get()))
+      v = nullptr;
+    good &= bool(v);
+    if (v)
+      into.with.push_back({name, v});
+  }
+  const ExprRef bias = args.valueOf("bias"), by = args.valueOf("by");
+  if (bool(bias) != bool(by)) {
+    diags.report(Diag::BadArgument, (bias ? bias : by)->loc, bias ? "bias" : "by", into.name,
+                 "beside the other one: `bias=tokens, by=numbers`");
+    return false;
+  }
+  for (const auto &[name, v] : {std::pair<const char *, const ExprRef &>("bias", bias), {"by", by}})
+    if (v) {
+      good &= hasRoom(ctx, v->type, fmt::format("argument `{}` of `{}`", name, into.name), v->loc, v.get());
+      into.with.push_back({name, v});
+    }
+  return good;
+}
+
 ExprRef Expressions::checkReducer(Arguments &args) {
   const Function f = args.of.id;
   const ast::Expr &e = args.call, &read = *args.written[0];
@@ -238,6 +272,7 @@ ExprRef Expressions::checkReducer(Arguments &args) {
       r.with.push_back({"minus", field});
     }
   }
+  good &= takeByHand(args, r, rows);
   if (!good)
     return nullptr;
   if (const ExprRef &guard = callOf(*call).reductions->guard) {

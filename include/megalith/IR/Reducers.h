@@ -27,6 +27,10 @@ inline constexpr Operand settings[] = {Operand::Temperature, Operand::TopK, Oper
 llvm::ArrayRef<ReducerInfo> reducers();
 /// What an operand of a reducer is; a sequence of tokens has no length here.
 Type typeOf(Operand operand);
+/// Whether it may as well be a table of tokens, with one row for each row that is read.
+bool mayBeTable(Operand operand);
+/// What changes rows of logits by hand.
+inline constexpr Operand byHand[] = {Operand::Only, Operand::Without, Operand::Bias, Operand::By};
 /// Null: no reducer has that name.
 const ReducerInfo *reducerNamed(llvm::StringRef name);
 
