@@ -285,8 +285,8 @@ struct alignas(16) RowEdit {
   int early; ///< 1: tokens that end an answer may not come
   int hand;  ///< place of a RowHand; kNone
 };
-/// What a stage changes of a row by hand. Places are bytes from LaunchParams::queries, where a place of one is a number of
-/// 16 bytes. Lists are of tokens.
+/// What a stage changes of a row by hand. Places are bytes from LaunchParams::queries, where a place of one is a number
+/// of 16 bytes. Lists are of tokens.
 struct alignas(16) RowHand {
   int only, onlyCount;       ///< tokens that may come; `only` kNone: all
   int without, withoutCount; ///< that may not
@@ -333,8 +333,7 @@ constexpr long long queryBytes(long long rows, long long slots, long long querie
   const long long bytes = sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
                           rows * queries * sizeof(RowQuery) +
                           slots * (16 + queries * (kCallQueryBytes + rows * sizeof(int)));
-  return hands == 0 ? bytes
-                    : (bytes + 15) / 16 * 16 + rows * queries * (long long)sizeof(RowHand) + slots * hands * 4;
+  return hands == 0 ? bytes : (bytes + 15) / 16 * 16 + rows * queries * (long long)sizeof(RowHand) + slots * hands * 4;
 }
 
 /// What the host wants: request `number`, of entry `entry` of the table, arrives, or is taken back (`cancels`). Not

@@ -478,8 +478,9 @@ __device__ __noinline__ void editDraws(const GridEdges &grid, const PassShared &
       const abi::RowDraw &draw = draws.rows[line];
       const Words4 edit = loadWords(rowEditsOf<lines>(p) + line);
       const bool isDraw = draw.temperature > 0.0f;
-      const RowToEdit row = {draw.kept >> 1, line / Rows, (int)edit.x,      (int)edit.y,   (int)edit.w,
-                             edit.z != 0,    isDraw,      draw.temperature, {draw.key[0], draw.key[1]},
+      const RowToEdit row = {draw.kept >> 1, line / Rows,      (int)edit.x,
+                             (int)edit.y,    (int)edit.w,      edit.z != 0,
+                             isDraw,         draw.temperature, {draw.key[0], draw.key[1]},
                              draw.position,  draw.purpose};
       const EditedBests bests = editRow(p, kept, columns, row, warpId() % parts, parts, nullptr);
       if (laneId() == 0)

@@ -19,15 +19,15 @@ struct CallQuery {
   int tokens;      ///< how many rows have a token; -1: it takes none
   sampling::Settings settings;
   int noise, ahead;
-  int place;  ///< its words begin there in those of a row
-  int count;  ///< words of a row
-  int part;   ///< of top_k
-  int result; ///< of the model; 0: the logits
-  int fields; ///< that keep rows of logits: see keptBy
-  int at;     ///< how many rows there are in the field that it reads, or in front of those that a field keeps
-  int hand;   ///< of what the stage changes of these rows: a HandRecord in the slot's words; -1: nothing
-  int handRows;      ///< of tables among it, the fewest
-  int biases, bys;   ///< tokens and numbers among it
+  int place;       ///< its words begin there in those of a row
+  int count;       ///< words of a row
+  int part;        ///< of top_k
+  int result;      ///< of the model; 0: the logits
+  int fields;      ///< that keep rows of logits: see keptBy
+  int at;          ///< how many rows there are in the field that it reads, or in front of those that a field keeps
+  int hand;        ///< of what the stage changes of these rows: a HandRecord in the slot's words; -1: nothing
+  int handRows;    ///< of tables among it, the fewest
+  int biases, bys; ///< tokens and numbers among it
 
   /// Of `fields`, beside the numbers of fields: the request's settings change the rows that it reads.
   static constexpr int kEdited = 1 << 24;
@@ -67,10 +67,10 @@ struct CallQuery {
     all.tokens = -1;
     const int most = all.rowsOf(ofCall).count();
     const Rows rows = rowsOf(ofCall);
-    return tokens > most                                    ? abi::FaultNumbers{tokens, most, 0}
-           : keptBy(Reads) >= 0 && rows.last > ofCall       ? abi::FaultNumbers{rows.last, ofCall, 0}
-           : hand >= 0 && rows.count() > handRows           ? abi::FaultNumbers{rows.count(), handRows, 0}
-                                                            : abi::FaultNumbers{biases, bys, 0};
+    return tokens > most                              ? abi::FaultNumbers{tokens, most, 0}
+           : keptBy(Reads) >= 0 && rows.last > ofCall ? abi::FaultNumbers{rows.last, ofCall, 0}
+           : hand >= 0 && rows.count() > handRows     ? abi::FaultNumbers{rows.count(), handRows, 0}
+                                                      : abi::FaultNumbers{biases, bys, 0};
   }
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
@@ -90,8 +90,8 @@ template <int Queries> struct alignas(16) CallQueries {
 
 /// A list of tokens for all rows that a query reads, or one for each.
 struct HandList {
-  int kind; ///< 0: there is none; 1: one for all; 2: a table
-  int at;   ///< in the slot's words: lengths, then items
+  int kind;          ///< 0: there is none; 1: one for all; 2: a table
+  int at;            ///< in the slot's words: lengths, then items
   int rows, columns; ///< of a table
 };
 /// What a stage changes of the rows that a query reads. Its lists follow.
@@ -235,14 +235,8 @@ __device__ __forceinline__ int tellHand(const abi::LaunchParams &p, int slot, co
       return list.kind == 0 ? 0 : words[list.at + (list.kind == 2 ? i : 0)];
     };
     abi::RowHand &to = Memory::rowHands(p)[entry];
-    to = {first(record.only),
-          count(record.only),
-          first(record.without),
-          count(record.without),
-          place(record.bias),
-          place(record.by),
-          record.biasCount,
-          0};
+    to = {first(record.only), count(record.only), first(record.without), count(record.without),
+          place(record.bias), place(record.by),   record.biasCount,      0};
     return (int)((reinterpret_cast<const char *>(&to) - p.queries) / 16);
   }
   return abi::kNone;
@@ -304,7 +298,9 @@ template <class Which, class View> struct LogitsQueryOf : LogitsQuery<Which> {
   }
 };
 
-struct NotGiven {};
+struct NotGiven {
+  static constexpr bool notGiven = true;
+};
 /// With what the stage changes by hand: sequences, for `only` and `without` also tables; NotGiven.
 template <class Query, class Only, class Without, class Bias, class By> struct QueryByHand : Query {
   using Which = typename Query::Reducer;
@@ -325,7 +321,7 @@ template <class Query, class Only, class Without, class Bias, class By> struct Q
     record.bias = Places::bias;
     record.by = Places::by;
     int numbers = 0;
-    if constexpr (!same<Bias, NotGiven>) {
+    if constexpr (!requires { Bias::notGiven; }) {
       record.biasCount = min(bias.size(), Places::biases);
       numbers = by.size();
       for (int i = laneId(); i < record.biasCount; i += 32) {
@@ -344,11 +340,9 @@ template <class Query, class Only, class Without, class Bias, class By> struct Q
   }
 
 private:
-  template <class A, class B> static constexpr bool same = false;
-  template <class A> static constexpr bool same<A, A> = true;
   template <int At, int Rows, int Columns, class List>
   __device__ static HandList storeList(int *words, const List &list, int &fewest) {
-    if constexpr (same<List, NotGiven>) {
+    if constexpr (requires { List::notGiven; }) {
       return {};
     } else if constexpr (requires { list[0].size(); }) {
       const int rows = min(list.size(), Rows);

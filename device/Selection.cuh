@@ -66,7 +66,9 @@ template <class Kept> struct Selection {
   static_assert(kFine + ((kSelectionBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends after the last number");
 
   /// Edited logits are numbers of f32.
-  __device__ __forceinline__ static bool isEdited(const QueryState &s) { return s.query.edits != abi::kNone || s.query.hand != abi::kNone; }
+  __device__ __forceinline__ static bool isEdited(const QueryState &s) {
+    return s.query.edits != abi::kNone || s.query.hand != abi::kNone;
+  }
   __device__ __forceinline__ static int shiftOf(const QueryState &s) { return isEdited(s) ? 0 : kShift; }
   __device__ __forceinline__ static int unitLogOf(const QueryState &s) { return 16 - shiftOf(s); }
   __device__ __forceinline__ static u32 distanceOf(const QueryState &s, float logit) {
@@ -114,11 +116,17 @@ template <class Kept> struct Selection {
       EditedBests bests;
       if (i < count && isEdited(queries[i])) {
         const abi::RowQuery &query = queries[i].query;
-        const RowToEdit row = {query.line,        query.row < 0 ? -1 : query.row / readRows,
-                               query.edits,       query.text, query.hand,
-                               query.early != 0,  query.guessed && query.temperature > 0.0f,
-                               query.temperature, {query.key[0], query.key[1]},
-                               query.position,    query.purpose};
+        const RowToEdit row = {query.line,
+                               query.row < 0 ? -1 : query.row / readRows,
+                               query.edits,
+                               query.text,
+                               query.hand,
+                               query.early != 0,
+                               query.guessed && query.temperature > 0.0f,
+                               query.temperature,
+                               {query.key[0], query.key[1]},
+                               query.position,
+                               query.purpose};
         bests = editRow(*grid.params, kept, columns, row, warpId() % parts, parts, edited.row(i));
       }
       if (laneId() == 0) {

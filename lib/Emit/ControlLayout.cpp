@@ -147,9 +147,9 @@ void ControlLayout::layOutHand(const ir::Module &module, CallQuery &query) {
   const auto sizes = [&](Operand operand) -> std::pair<int64_t, int64_t> { // rows and columns
     const ir::Value v = operandNamed(*query.op, operand);
     const ir::Type type = v ? module.type(v) : ir::Type();
-    return !v                              ? std::pair<int64_t, int64_t>(0, 0)
+    return !v                             ? std::pair<int64_t, int64_t>(0, 0)
            : type.kind == ir::Type::Table ? std::pair(type.size, type.inner)
-                                           : std::pair<int64_t, int64_t>(1, type.size);
+                                          : std::pair<int64_t, int64_t>(1, type.size);
   };
   const auto [onlyRows, onlyColumns] = sizes(Operand::Only);
   const auto [withoutRows, withoutColumns] = sizes(Operand::Without);
@@ -157,7 +157,8 @@ void ControlLayout::layOutHand(const ir::Module &module, CallQuery &query) {
   if (onlyRows + withoutRows + biases == 0)
     return;
   constexpr int64_t record = 12; // HandRecord
-  query.hand = fmt::format("{}, {}, {}, {}, {}, {}", handWords, onlyRows, onlyColumns, withoutRows, withoutColumns, biases);
+  query.hand =
+      fmt::format("{}, {}, {}, {}, {}, {}", handWords, onlyRows, onlyColumns, withoutRows, withoutColumns, biases);
   handWords += record + onlyRows * (1 + onlyColumns) + withoutRows * (1 + withoutColumns) + 2 * biases;
   handWords = (handWords + 3) / 4 * 4;
 }
@@ -181,9 +182,8 @@ void ControlLayout::layOutQueries(const ir::Module &module) {
     queryWords = std::max(queryWords, words);
     for (CallQuery &query : site.queries)
       layOutHand(module, query);
-    edits |= llvm::any_of(site.queries, [](const CallQuery &query) {
-      return query.op->has<attr::edited>() || !query.hand.empty();
-    });
+    edits |= llvm::any_of(site.queries,
+                          [](const CallQuery &query) { return query.op->has<attr::edited>() || !query.hand.empty(); });
   }
   if (!edits)
     return;

@@ -179,14 +179,12 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     int64_t selectionBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
       selectionBytes = std::max(selectionBytes, layout.queries ? planned.reducing.selectionBytes : 0);
-    j["reducing"] = {
-        {"query_bytes",
-         layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"), layout.queries, plan.results(),
-                                         layout.handWords)
-                      : 0},
-        {"words", layout.queryWords},
-        {"selection_bytes", selectionBytes},
-        {"kept_bytes", plan.kept.bytes}};
+    j["reducing"] = {{"query_bytes", layout.queries ? abi::queryBytes(plan.rowsAtOnce, module.param("slots"),
+                                                                      layout.queries, plan.results(), layout.handWords)
+                                                    : 0},
+                     {"words", layout.queryWords},
+                     {"selection_bytes", selectionBytes},
+                     {"kept_bytes", plan.kept.bytes}};
     if (layout.edits) {
       const int64_t vocab = ir::modelsByNumber(module).front()->get<attr::vocab>();
       j["reducing"]["edits"] = editsJson(module);

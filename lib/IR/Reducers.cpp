@@ -34,10 +34,10 @@ const OperandInfo &infoOf(Operand operand) {
 
 Type typeOf(Operand operand) {
   const OperandType type = infoOf(operand).type;
-  return type == OperandType::Numbers  ? Type::seq(0, Scalar::F32)
-         : type == OperandType::F32 ? Type::scalar(Scalar::F32)
-         : type == OperandType::I32 ? Type::scalar(Scalar::I32)
-                                    : Type::seq(0);
+  return type == OperandType::Numbers ? Type::seq(0, Scalar::F32)
+         : type == OperandType::F32   ? Type::scalar(Scalar::F32)
+         : type == OperandType::I32   ? Type::scalar(Scalar::I32)
+                                      : Type::seq(0);
 }
 bool mayBeTable(Operand operand) { return infoOf(operand).type == OperandType::Sets; }
 

@@ -97,7 +97,8 @@ bool Verifier::checkReduce(const Operation &op) {
     } else if (const Type given = operandType(op, i);
                !alike(given, type) &&
                !(mayBeTable(names[i]) && given.kind == Type::Table && given.elem == Scalar::Token)) {
-      return fail(op, fmt::format("operand {} must be a sequence of {}", i, type.elem == Scalar::F32 ? "f32" : "tokens"));
+      return fail(op,
+                  fmt::format("operand {} must be a sequence of {}", i, type.elem == Scalar::F32 ? "f32" : "tokens"));
     }
   }
   if (bool(operandNamed(op, Operand::Bias)) != bool(operandNamed(op, Operand::By)))

@@ -182,8 +182,8 @@ bool Expressions::takeByHand(const Arguments &args, Reduction &into, int64_t row
     const std::string what = fmt::format("argument `{}` of `{}`", name, into.name);
     ExprRef v = convert(value(*written), Elem::Token);
     if (v && !v->type.isSequence(Elem::Token) && !(v->type.table && v->type.elem == Elem::Token)) {
-      diags.report(Diag::TypeMismatch, written->loc, what,
-                   "a sequence of tokens, or a table with one for each row", v->type.str());
+      diags.report(Diag::TypeMismatch, written->loc, what, "a sequence of tokens, or a table with one for each row",
+                   v->type.str());
       v = nullptr;
     }
     if (v && !hasRoom(ctx, v->type, what, written->loc, v.get()))

@@ -26,13 +26,13 @@ struct RowEdits {
   std::vector<int32_t> early = {};    ///< tokens that may not come yet
   const automata::TokenFormat *format = nullptr;
   uint16_t state = automata::Automaton::Dead; ///< of the format, behind the text
-  // By hand, for one row: tokens that may come, that may not, and numbers that are added, in this order.
+  std::vector<int32_t> eos = {};              ///< end the text: allowed where the format is complete, and only there
+  // By hand, for one row: tokens that may come, that may not, and numbers that are added in this order.
   std::optional<std::vector<int32_t>> only = {};
   std::vector<int32_t> without = {};
   std::vector<std::pair<int32_t, float>> added = {};
   bool byHand = false; ///< there are some
   bool some() const { return settings || byHand; }
-  std::vector<int32_t> eos = {};              ///< end the text: allowed where the format is complete, and only there
 };
 
 /// A row after its edits: logits, and which tokens take no part in anything.
@@ -40,9 +40,10 @@ struct EditedRow {
   std::vector<float> logits;
   std::vector<bool> refused;
 };
-/// In this order, each step rounded to f32: what is added by hand, then bias is added; by `repetition_penalty` logits of tokens in the text are
-/// divided where above 0, else multiplied; `frequency_penalty` times its number in the answer is taken away, then
-/// `presence_penalty`. A step whose setting changes nothing is left out. Behind the end of a format nothing comes.
+/// In this order, each step rounded to f32: what is added by hand, then bias is added; by `repetition_penalty` logits
+/// of tokens in the text are divided where above 0, else multiplied; `frequency_penalty` times its number in the answer
+/// is taken away, then `presence_penalty`. A step whose setting changes nothing is left out. Behind the end of a format
+/// nothing comes.
 EditedRow edit(const RowEdits &edits, std::span<const float> logits);
 
 /// A reducer and what it is given for a row.

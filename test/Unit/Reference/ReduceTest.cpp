@@ -566,6 +566,29 @@ TEST(ReduceTest, RowsNeverLeaveTheirFormat) {
   EXPECT_THROW(formats.find(R"({"regex": "("})"), automata::Refused);
 }
 
+// Numbers are added first, so a penalty sees them; a token has to be let through by both.
+TEST(ReduceTest, ByHandThenTheRequest) {
+  Sampling s;
+  s.repetitionPenalty = 2;
+  s.allowed = {{1, 2, 3}};
+  RowEdits edits;
+  edits.byHand = true;
+  edits.only = {{2, 3, 4, 77}};
+  edits.without = {4, -1};
+  edits.added = {{2, 1.5f}, {2, 0.5f}, {9, 1.0f}};
+  const std::vector<float> row = {0, 1, -1, 2, 5};
+  EditedRow out = edit(edits, row);
+  EXPECT_EQ(out.logits, (std::vector<float>{0, 1, 1, 2, 5}));
+  EXPECT_EQ(out.refused, (std::vector<bool>{true, true, false, false, true}));
+  edits.settings = &s;
+  edits.text = {2};
+  out = edit(edits, row);
+  EXPECT_EQ(out.logits, (std::vector<float>{0, 1, 0.5f, 2, 5}));
+  EXPECT_EQ(out.refused, (std::vector<bool>{true, true, false, false, true}));
+  s.allowed = {{0, 1}};
+  EXPECT_EQ(edit(edits, row).refused, std::vector<bool>(5, true));
+}
+
 // An end token may come where the format is complete and goes on, whatever it spells.
 TEST(ReduceTest, EndsOfAFormat) {
   const auto tokens = std::make_shared<automata::TokenBytes>(std::vector<std::string>{"a", "b", "ab", "", "b"});

@@ -109,6 +109,23 @@ TEST(Reducers, Arguments) {
       {"- best: sample(target([last] + draft, kv=draft), sampling, top_k=40)", ""},
       {"- best: sample(target([last] + draft, kv=draft), top_k=0.5)",
        "argument `top_k` of `sample` must be i32, found f32 [type-mismatch]"},
+      {"- best: sample(target([last] + draft, kv=draft), sampling, only=[5, 6], without=draft)", ""},
+      {"- best: sample(target([last] + draft, kv=draft), sampling, only=map(i in 0..5, [last]), bias=[5], by=[1.5])",
+       ""},
+      {"- best: sample(target([last] + draft, kv=draft), only=5)",
+       "argument `only` of `sample` must be a sequence of tokens, or a table with one for each row, found token "
+       "[type-mismatch]"},
+      {"- best: sample(target([last] + draft, kv=draft), without=tokens)",
+       "the length of argument `without` of `sample` has no upper bound; cut it with a slice such as `[:8]` "
+       "[unbounded-sequence]"},
+      {"- best: sample(target([last] + draft, kv=draft), bias=[5])",
+       "argument `bias` of `sample` must be beside the other one: `bias=tokens, by=numbers` [bad-argument]"},
+      {"- best: sample(target([last] + draft, kv=draft), bias=[5], by=draft)",
+       "argument `by` of `sample` must be a sequence of f32, found token[4] [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: max_prob(l, only=best)\n      - "
+       "trace: p[0]",
+       "`only` of `max_prob` must be known before the pass, but `best` may change between the call and here "
+       "[reducer-late]"},
       {"- best: sample(draft)",
        "the argument of `sample` must be the logits of a model call, found token[4] [type-mismatch]"},
       {"- best: argmax(target([last] + draft, kv=draft), sampling)",
