@@ -249,6 +249,10 @@ struct RowEdits {
         if ((of.has >> k & 1) && of.column[k] == token)
           of.z[k] = __fadd_rn(of.z[k], number);
     }
+    if ((int)b.z > 0) // what is no number any more is left out
+#pragma unroll 1
+      for (int k = 0; k < kUnitsAtOnce; ++k)
+        of.left &= ~((of.z[k] != of.z[k] ? 1u : 0u) << k);
     const auto marked = [&](int at, int count) {
       u32 marks = 0;
 #pragma unroll 1

@@ -183,8 +183,10 @@ EditedRow megalith::edit(const RowEdits &edits, std::span<const float> logits) {
   const auto vocab = static_cast<int32_t>(logits.size());
   const auto isToken = [&](int32_t token) { return token >= 0 && token < vocab; };
   for (const auto &[token, number] : edits.added)
-    if (isToken(token))
+    if (isToken(token)) {
       row.logits[token] = exact::add(row.logits[token], number);
+      row.refused[token] = row.refused[token] || std::isnan(row.logits[token]);
+    }
   for (const auto &[token, number] : s.bias)
     if (isToken(token))
       row.logits[token] = exact::add(row.logits[token], number);

@@ -116,9 +116,7 @@ void Statements::declareVariables(CheckedStage &stage) {
 }
 
 void Statements::checkIf(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
-  const auto call = [&](const ast::Stmt &s) { return callsIn(s); };
-  if (scope.kind == Scope::Stage && !scope.noCalls &&
-      (llvm::any_of(stmt.body, call) || llvm::any_of(stmt.otherwise, call)))
+  if (scope.kind == Scope::Stage && !scope.noCalls && callsInside(stmt))
     return checkIfWithCalls(stmt, into, scope);
   ExprRef c = with(scope).expect(*stmt.values[0], Elem::Bool, "the condition of `if`");
   Stmt s;

@@ -22,22 +22,25 @@ static bool calls(const Context &ctx, const ast::Expr &e) {
          llvm::any_of(e.named, [&](const auto &named) { return calls(ctx, *named.second); });
 }
 
-bool Statements::callsIn(const ast::Stmt &stmt) const {
+bool Statements::callsInside(const ast::Stmt &stmt) const {
   const auto of = [&](const std::vector<ast::Stmt> &body) {
-    return llvm::any_of(body, [&](const ast::Stmt &s) { return callsIn(s); });
+    return llvm::any_of(body, [&](const ast::Stmt &s) {
+      return llvm::any_of(s.values, [&](const ast::ExprPtr &v) { return v && calls(ctx, *v); }) || callsInside(s);
+    });
   };
-  return llvm::any_of(stmt.values, [&](const ast::ExprPtr &v) { return v && calls(ctx, *v); }) || of(stmt.body) ||
-         of(stmt.otherwise);
+  return of(stmt.body) || of(stmt.otherwise);
 }
 
-ExprRef guarded(const ExprRef &guard, const ExprRef &v) {
-  if (!guard || !v || v->kind == Expr::Const || v->kind == Expr::Sampling)
-    return v;
+static ExprRef whereHolds(const ExprRef &guard, const ExprRef &v) {
   const bool list = !v->type.isScalar();
   const ExprRef nothing = list ? make(Expr::SeqMake, v->type.withLength(0), v->loc)
                                : make(Expr::Const, v->type, v->loc, {}, Number(), Range::of(0));
   const Range range = list ? v->range : hull(v->range, Range::of(0));
   return make(Expr::Select, v->type, v->loc, {guard, v, nothing}, {}, range);
+}
+
+ExprRef guarded(const ExprRef &guard, const ExprRef &v) {
+  return !guard || !v || v->kind == Expr::Const || v->kind == Expr::Sampling ? v : whereHolds(guard, v);
 }
 
 /// The calls that an expression reads.
@@ -76,7 +79,7 @@ void Statements::checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef 
       into.push_back({.kind = Stmt::Effect, .values = {call}, .loc = s.loc});
   };
   for (const ast::Stmt &stmt : body) {
-    const bool hasCalls = callsIn(stmt);
+    const bool hasCalls = callsInside(stmt);
     std::vector<Stmt> made;
     checkStatement(stmt, made, scope);
     for (Stmt &s : made) {
@@ -85,8 +88,8 @@ void Statements::checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef 
         close();
       } else if (hasCalls && s.kind == Stmt::For) {
         close();
-        for (ExprRef &bound : s.values)
-          bound = guarded(guard, bound);
+        for (ExprRef &bound : s.values) // there is no round where it does not hold
+          bound = whereHolds(guard, bound);
       } else if (s.kind == Stmt::SetLocal) {
         close();
         runCalls(s);
@@ -104,6 +107,11 @@ void Statements::checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef 
   close();
 }
 
+static bool isListOfConstants(const Expr &e) {
+  return (e.kind == Expr::SeqMake || e.kind == Expr::SeqConst) &&
+         llvm::all_of(e.args, [](const ExprRef &item) { return item->kind == Expr::Const; });
+}
+
 /// What follows in the block reads it, so it is set outside of an `if`.
 void Statements::guardLocal(Stmt &s, const ExprRef &guard) {
   const ExprRef value = s.values[0];
@@ -112,9 +120,15 @@ void Statements::guardLocal(Stmt &s, const ExprRef &guard) {
     some->args[0] = guarded(guard, some->args[0]);
     s.values[0] = some;
   } else if (hasAppend(*value)) {
-    diags.report(Diag::Unsupported, s.loc, "an `append` inside of a value, in a block with a call",
+    diags.report(Diag::Unsupported, s.loc, "an `append` inside of a value, in a block with a call or `until:`",
                  "`- n: append(...)` alone");
-  } else if (mayFault(*value)) {
+  } else if (value->kind == Expr::TreeRows || value->kind == Expr::TreeParents) { // two parts of one
+    auto some = std::make_shared<Expr>(*value);
+    for (ExprRef &arg : some->args)
+      arg = guarded(guard, arg);
+    s.values[0] = some;
+  } else if (mayFault(*value) || (!value->type.isScalar() && !isListOfConstants(*value))) {
+    // A sequence is only as short as it is known to be where the guard holds.
     s.values[0] = guarded(guard, value);
   }
 }
@@ -127,6 +141,10 @@ void Statements::checkIfWithCalls(const ast::Stmt &stmt, std::vector<Stmt> &into
   };
   ExprRef holds;
   if (c) {
+    std::vector<ExprRef> read;
+    callsOf(*c, read);
+    for (const ExprRef &call : read)
+      into.push_back({.kind = Stmt::Effect, .values = {call}, .loc = stmt.loc});
     const int index = static_cast<int>(scope.locally->all.size());
     scope.locally->all.push_back({{"holds", stmt.loc}, false, false, /*used=*/true});
     into.push_back(

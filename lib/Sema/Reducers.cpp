@@ -195,7 +195,7 @@ bool Expressions::takeByHand(const Arguments &args, Reduction &into, int64_t row
   const ExprRef bias = args.valueOf("bias"), by = args.valueOf("by");
   if (bool(bias) != bool(by)) {
     diags.report(Diag::BadArgument, (bias ? bias : by)->loc, bias ? "bias" : "by", into.name,
-                 "beside the other one: `bias=tokens, by=numbers`");
+                 fmt::format("given together with `{}`: `bias=tokens, by=numbers`", bias ? "by" : "bias"));
     return false;
   }
   for (const auto &[name, v] : {std::pair<const char *, const ExprRef &>("bias", bias), {"by", by}})
@@ -282,7 +282,7 @@ ExprRef Expressions::checkReducer(Arguments &args) {
       return nullptr;
     }
     for (Operand &given : r.with)
-      if (given.name != "first" && given.name != "last" && (!given.value->type.isScalar() || mayFault(*given.value)))
+      if (!given.value->type.isScalar() || mayFault(*given.value))
         given.value = guarded(guard, given.value);
   }
   for (const Operand &given : r.with)

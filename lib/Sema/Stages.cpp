@@ -199,8 +199,8 @@ void Statements::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, 
   }
 }
 
-/// `matching(s)` of `kv.M.keep`: kv.M.len + prefix_while(i in 0..min(len(s), len(tokens) - kv.M.len),
-/// s[i] == tokens[kv.M.len + i]).
+/// `matching(s)` of `kv.M.keep`: kv.M.len + prefix_while(i in 0..min(len(s), len(tokens) - 1 - kv.M.len),
+/// s[i] == tokens[kv.M.len + i]). Of the last token there is no K and V to keep.
 ExprRef Statements::checkMatching(const std::string &pool, const ast::Expr &e, Scope &scope) {
   if (e.args.size() != 1 || !e.named.empty()) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, "1 argument", e.args.size() + e.named.size());
@@ -222,7 +222,8 @@ ExprRef Statements::checkMatching(const std::string &pool, const ast::Expr &e, S
   const ExprRef length = number(Expr::Pool, {}, PoolRead{pool, PoolName::Len}, places),
                 tokens = make(Expr::Request, Type::sequence(Unbounded), e.loc, {}, Predefined::Tokens),
                 there = number(Expr::SeqLen, {tokens}, {}, places),
-                left = number(Expr::Binary, {there, length}, BinaryOp::Sub),
+                left = number(Expr::Binary, {number(Expr::Binary, {there, intConst(1, e.loc)}, BinaryOp::Sub), length},
+                              BinaryOp::Sub),
                 count = number(Expr::SeqLen, {fed}, {}, {0, fed->type.capacity}),
                 high = number(Expr::Math, {count, left}, Function::Min, {INT32_MIN, fed->type.capacity});
   Scope inner = scope;

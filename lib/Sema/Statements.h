@@ -37,7 +37,8 @@ private:
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void assignInferred(Inferred &inferred, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
-  bool callsIn(const ast::Stmt &stmt) const;
+  /// Whether a model is called in its blocks.
+  bool callsInside(const ast::Stmt &stmt) const;
   void checkGuarded(const std::vector<ast::Stmt> &body, const ExprRef &guard, std::vector<Stmt> &out, Scope &scope);
   void guardLocal(Stmt &local, const ExprRef &guard);
   void checkIfWithCalls(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);

@@ -56,7 +56,9 @@ ExprRef adopt(const ExprRef &e, const Type &like) {
 }
 
 bool mayFault(const Expr &e) {
-  return e.kind == Expr::SeqAt || e.kind == Expr::BufferAt || e.is(Predefined::Last) ||
+  // What makes a sequence for a range has room for as many as the range is known to have there.
+  return (e.kind == Expr::Over && !e.type.isScalar()) || e.kind == Expr::SeqAt || e.kind == Expr::BufferAt ||
+         e.is(Predefined::Last) ||
          (e.kind != Expr::ModelCall &&
           std::any_of(e.args.begin(), e.args.end(), [](const ExprRef &arg) { return arg && mayFault(*arg); }));
 }

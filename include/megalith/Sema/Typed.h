@@ -241,7 +241,8 @@ struct Expr {
   const std::string &name() const { return as<Name>().name; }
 };
 
-/// Whether evaluating it may end the request: it has an index. What calls are fed stands elsewhere.
+/// Whether evaluating it may end the request: it has an index, or makes a sequence for a range. What calls are fed
+/// stands elsewhere.
 bool mayFault(const Expr &e);
 
 struct Stmt {

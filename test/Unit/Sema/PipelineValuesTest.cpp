@@ -405,7 +405,8 @@ TEST(PipelineValues, Loops) {
       {"- if: accepted\n  do:\n    - target([last], keep=none)",
        "the condition of `if` must be bool, found i32 [type-mismatch]"},
       {"- if: finished\n  do:\n    - l: target([last], kv=draft)\n    - n: 1 + append(argmax(l))\n    - trace: n",
-       "an `append` inside of a value, in a block with a call is not supported yet; use `- n: append(...)` alone "
+       "an `append` inside of a value, in a block with a call or `until:` is not supported yet; use `- n: append(...)` "
+       "alone "
        "[unsupported]"},
       {"- if: finished\n  do:\n    - l: target([last], kv=draft)\n- draft: argmax(l)",
        "unknown name `l` [unknown-name]"},

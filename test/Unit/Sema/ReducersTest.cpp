@@ -119,7 +119,7 @@ TEST(Reducers, Arguments) {
        "the length of argument `without` of `sample` has no upper bound; cut it with a slice such as `[:8]` "
        "[unbounded-sequence]"},
       {"- best: sample(target([last] + draft, kv=draft), bias=[5])",
-       "argument `bias` of `sample` must be beside the other one: `bias=tokens, by=numbers` [bad-argument]"},
+       "argument `bias` of `sample` must be given together with `by`: `bias=tokens, by=numbers` [bad-argument]"},
       {"- best: sample(target([last] + draft, kv=draft), bias=[5], by=draft)",
        "argument `by` of `sample` must be a sequence of f32, found token[4] [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: max_prob(l, only=best)\n      - "
