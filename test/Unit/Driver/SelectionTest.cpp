@@ -197,6 +197,7 @@ struct SelectionTest : testing::Test {
 
   abi::RowQuery someQuery(int row, int &words) {
     abi::RowQuery query = {};
+    query.hand = abi::kNone;
     query.row = query.line = row;
     query.reducer = 1 + int(random() % 6);
     query.count = 1;
@@ -284,6 +285,7 @@ struct SelectionTest : testing::Test {
     for (int row = 0; row < rows; ++row)
       if (const abi::RowDraw &draw = draws[row]; draw.at >= 0) {
         abi::RowQuery query = {};
+        query.hand = abi::kNone;
         query.reducer = int(Reducer::Sample);
         query.count = 1;
         query.key[1] = draw.key[1];
