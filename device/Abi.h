@@ -325,10 +325,10 @@ struct alignas(16) QueryHeader {
   int count; ///< queries of this pass
   int unused[3];
 };
-/// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
-/// tokens whose probability they ask for. `results`: of a model, that calls may ask for.
 constexpr int kCallQueryBytes = 80;
-/// `hands`: words of a slot that say what is changed by hand; then each row and query has a RowHand.
+/// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
+/// tokens whose probability they ask for. `results`: of a model, that calls may ask for. `hands`: words of a slot that
+/// say what stages change by hand. Where there are any, each row and query has a RowHand, and each slot these words.
 constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results, long long hands) {
   const long long bytes = sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
                           rows * queries * sizeof(RowQuery) +
@@ -543,12 +543,11 @@ template <int Models> struct LaunchParamsOf {
   const Settings *settings; ///< [requests]
   const char *edits;        ///< what settings of requests change of their rows
   char *texts;              ///< and of the requests' texts what that takes; null where nothing has edits
-  char *
-      queries; ///< QueryHeader, RowDraws, RowEdits, RowQueries of a pass; after them control's CallQueries of each slot
-  unsigned *reduced; ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
-  char *selection;   ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept
-                     ///< rows of logits, the last one first
-  int *scratch;      ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
+  char *queries;            ///< what is asked of the rows of a pass; the layout stands at queryBytes
+  unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
+  char *selection; ///< [results][rows of a pass] of logits, then sums of selection rounds. In front of it are kept
+                   ///< rows of logits, the last one first
+  int *scratch;    ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
   char *flagged;  ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch

@@ -1,7 +1,6 @@
 //===- Calls.cpp - model calls and `append` -------------------------------===//
 #include "Expressions.h"
 #include "Notes.h"
-#include "Statements.h"
 #include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>

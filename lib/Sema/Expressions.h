@@ -71,7 +71,7 @@ private:
   ExprRef checkBinder(const Builtin &f, const ast::Expr &e);
   ExprRef checkOver(std::shared_ptr<Expr> v, const ast::Expr &e, Scope &inner, int64_t most);
   ExprRef checkAppend(Arguments &args);
-  bool takeByHand(const Arguments &args, Reduction &into, int64_t rows);
+  bool takeByHand(const Arguments &args, Reduction &into);
   ExprRef checkReducer(Arguments &args);
 
   Context &ctx;

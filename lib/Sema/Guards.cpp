@@ -31,6 +31,7 @@ bool Statements::callsInside(const ast::Stmt &stmt) const {
   return of(stmt.body) || of(stmt.otherwise);
 }
 
+/// `v` or, where the guard does not hold, 0 or nothing: of a type that holds both.
 static ExprRef whereHolds(const ExprRef &guard, const ExprRef &v) {
   const bool list = !v->type.isScalar();
   const ExprRef nothing = list ? make(Expr::SeqMake, v->type.withLength(0), v->loc)

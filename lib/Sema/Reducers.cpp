@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 #include "Expressions.h"
 #include "Notes.h"
-#include "Statements.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -173,7 +172,7 @@ ExprRef passForKept(Diagnostics &diags, const std::string &reducer, SourceLoc lo
 }
 
 /// `only`, `without`, `bias` and `by`.
-bool Expressions::takeByHand(const Arguments &args, Reduction &into, int64_t rows) {
+bool Expressions::takeByHand(const Arguments &args, Reduction &into) {
   bool good = true;
   for (const char *name : {"only", "without"}) {
     const ast::Expr *written = args.writtenFor(name);
@@ -272,7 +271,7 @@ ExprRef Expressions::checkReducer(Arguments &args) {
       r.with.push_back({"minus", field});
     }
   }
-  good &= takeByHand(args, r, rows);
+  good &= takeByHand(args, r);
   if (!good)
     return nullptr;
   if (const ExprRef &guard = callOf(*call).reductions->guard) {

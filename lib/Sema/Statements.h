@@ -10,8 +10,6 @@
 
 namespace megalith::sema {
 
-/// `v`, where the guard of its block holds or there is none; else 0 or nothing.
-ExprRef guarded(const ExprRef &guard, const ExprRef &v);
 /// After one of two ways: what is known on both.
 std::map<std::string, Scope::Flow> joined(const std::map<std::string, Scope::Flow> &a,
                                           const std::map<std::string, Scope::Flow> &b);

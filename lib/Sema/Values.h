@@ -50,6 +50,8 @@ int64_t mostBetween(const Expr &low, const Expr &high);
 int64_t mostTogether(const ExprRef &a, const ExprRef &b);
 /// The i32 `e`, negated.
 ExprRef negated(const ExprRef &e);
+/// `v`, where the guard of its block holds or there is none; else 0 or nothing.
+ExprRef guarded(const ExprRef &guard, const ExprRef &v);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.
 std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".

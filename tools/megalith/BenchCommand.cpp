@@ -43,8 +43,8 @@ megalith bench FILE --config=DIR --live=all --batch=1,8,16 --tokens=128 --busy
   add("tokens", number(tokens, "n", 1, 1 << 24), "Tokens to generate per request (default: 64)");
   add("sampling", text(sampling, "json"),
       "How tokens are drawn, as `sampling` of a request says it, in a file that draws by that: "
-      "'{\"temperature\": 0.8, \"frequency_penalty\": 0.5}'. For a format, tokens of a shape spell texts that are made "
-      "up");
+      "'{\"temperature\": 0.8, \"frequency_penalty\": 0.5}'. For a format without `--token-bytes`, the texts of tokens "
+      "are made up");
   add("repeats", number(repeats, "n", 1, 1000),
       "Runs of each combination, after one that does not count; medians are printed (default: 5)");
   add("prefill", flag(prefill), "Feed the prompts; otherwise their K and V are in the pool, random");
