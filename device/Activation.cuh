@@ -508,6 +508,8 @@ template <class ControlType> struct ActivationOf : Binders {
       r.waitingSite = more ? Round::site : After::site;
       r.waitingSince = c.tick;
       r.served = kStandsAtLoop;
+      if constexpr (Control::loopsNest) // a round of the outer one may have none of the inner one
+        atomicAdd(&c.servedOfRound, 1);
       if constexpr (Control::bounds)
         c.callChunk[slot] = 0; // it is at no call
     }

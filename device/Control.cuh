@@ -59,6 +59,13 @@ template <class Config> __device__ constexpr bool hasLoops() {
     return false;
 }
 
+template <class Config> __device__ constexpr bool doLoopsNest() {
+  if constexpr (requires { Config::loopsNest; })
+    return Config::loopsNest;
+  else
+    return false;
+}
+
 /// Rows of a pass that calls with `chunk` have at most, all together, while another request holds a slot.
 template <class Config> __device__ constexpr int rowsBeside() {
   if constexpr (requires { Config::rowsBeside; })
@@ -122,6 +129,7 @@ struct ControlState
     return request[slot] >= 0 && seated(slot).waitingSite >= 0 && (!several || callModel[slot] == Pool::model);
   }
   static constexpr bool loops = hasLoops<Config>(); ///< some calls stand in loops of the tick
+  static constexpr bool loopsNest = doLoopsNest<Config>();
   /// The same of calls in a loop of the tick; -1: outside of all.
   template <class Pool> __device__ __forceinline__ bool waitsFor(int slot, int loop) {
     if constexpr (!loops)

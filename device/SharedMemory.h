@@ -254,7 +254,7 @@ template <int Models> struct ControlNumbersOf {
   int rowsOfTick;       ///< of several passes
   int after;            ///< which pass of the tick's list was the last, of several; they are counted from 1
   int lastModel;        ///< the model of the last pass
-  int servedOfRound;    ///< of a loop: calls, so far
+  int servedOfRound;    ///< of a loop: calls so far, and rounds that begin where loops nest
   int follower[Models]; ///< by model: of which model the pass after its last one was
   int rowQueries;       ///< of the pass that is being formed
 };

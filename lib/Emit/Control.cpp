@@ -182,6 +182,8 @@ private:
              layout.several() ? "where stages call models" : "where stages call the model");
     if (layout.loops())
       w.line("static constexpr bool loops = true; // some calls stand in loops of the tick");
+    if (ir::loopsNest(module))
+      w.line("static constexpr bool loopsNest = true; // some of these in others");
     constant("gauges", layout.gauges.size());
     constant("controlBegin", options.controlBegin, "byte of shared memory at which Control stands");
     constant("controlRoom", plan::controlRoom(module), "bytes of it");

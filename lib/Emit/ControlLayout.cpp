@@ -5,6 +5,7 @@
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include <set>
 
 namespace megalith::emit {
 
@@ -61,10 +62,11 @@ ControlLayout::ControlLayout(const ir::Module &module)
   const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
   for (PoolLayout &pool : pools)
     pool.callTokens = rows;
-  std::map<int64_t, int64_t> rounds = ir::roundsOfLoops(*module.all(Op::Tick).front());
-  for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
+  const Operation &list = *module.all(Op::Tick).front();
+  std::set<int64_t> entered;
+  for (const Operation &part : list.region().ops) {
     const Operation *end = part.op == Op::Part ? &part.region().ops.back() : nullptr;
-    if (!end || end->op != Op::Enter || part.has<attr::loop>())
+    if (!end || end->op != Op::Enter || !entered.insert(end->get<attr::inside>()).second)
       continue;
     for (const int64_t number : {end->get<attr::inside>(), end->get<attr::outside>()}) {
       CallSite &site = sites.emplace_back();
@@ -74,7 +76,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
       site.atLoop = true;
     }
   }
-  for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
+  const std::vector<int64_t> rounds = ir::roundsOfEntries(list);
+  size_t at = 0;
+  for (const Operation &part : list.region().ops) {
+    const int64_t often = rounds[at++];
     if (part.op != Op::Part || !part.has<attr::before_site>())
       continue;
     const Operation &issue = part.region().ops.back();
@@ -89,11 +94,11 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.lastRow = issue.has<attr::last_row>();
     site.best = llvm::all_of(ir::reducersOf(issue), [&](const Operation &r) { return ir::isBestOfRows(issue, r); });
     site.loop = part.get<attr::loop>();
-    const int64_t number = calls[{site.stage, site.model}] += site.loop < 0 ? 1 : rounds[site.loop];
+    const int64_t number = calls[{site.stage, site.model}] += often;
     for (PoolLayout &pool : pools)
       if (!several() || pool.op->name == site.model)
         pool.callTokens = std::max(pool.callTokens, number * rows);
-    rowsOfRun[{site.stage, site.model}] += (site.loop < 0 ? 1 : rounds[site.loop]) * ir::mostRows(module, issue);
+    rowsOfRun[{site.stage, site.model}] += often * ir::mostRows(module, issue);
     if (site.draft)
       drafting.insert({site.stage, site.model});
     const Operation *model = module.find(Op::Model, issue.name);

@@ -163,11 +163,21 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["call_tokens"] = layout.callWords;
   if (layout.several()) { // passes that a tick has at most
     const ir::Operation &tick = *module.all(Op::Tick).front();
-    const std::map<int64_t, int64_t> rounds = ir::roundsOfLoops(tick);
+    // All entries of a loop are repeated together, as often as it and the loops in it have rounds.
+    const std::vector<int64_t> rounds = ir::roundsOfEntries(tick);
+    std::map<int64_t, int64_t> ofLoop;
+    std::set<int64_t> entered;
+    size_t at = 0;
+    for (const ir::Operation &op : tick.region().ops) {
+      const int64_t often = rounds[at++];
+      if (const ir::Operation *enter = ir::enterOf(op))
+        if (!entered.insert(enter->get<attr::inside>()).second) // the end of a round
+          ofLoop[op.get<attr::loop>()] += often;
+    }
     int64_t passes = 0;
     for (const ir::Operation &op : tick.region().ops)
       if (op.op == Op::Pass)
-        passes += op.has<attr::loop>() ? rounds.at(op.get<attr::loop>()) : 1;
+        passes += op.has<attr::loop>() ? ofLoop.at(op.get<attr::loop>()) : 1;
     j["tick_passes"] = passes;
   }
   if (layout.pools[0].trees)

@@ -147,7 +147,7 @@ ControlNames::ControlNames(const ir::Module &module) {
       sites[part.get<attr::before_site>()] =
           ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
     const ir::Operation &end = part.region().ops.back();
-    if (end.op == ir::Op::Enter && !part.has<attr::loop>()) {
+    if (end.op == ir::Op::Enter && !sites.count(end.get<attr::inside>())) {
       sites[end.get<attr::inside>()] = ofCalls.claim(typeName(stage) + "Round");
       sites[end.get<attr::outside>()] = ofCalls.claim(typeName(stage) + "After");
     }

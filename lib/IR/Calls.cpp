@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <set>
 
 namespace megalith::ir {
 
@@ -57,39 +58,60 @@ bool choosesRows(Operand operand) {
          operand == Operand::Kept;
 }
 
-std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick) {
-  std::map<int64_t, int64_t> rounds;
-  for (const Operation &part : tick.region().ops)
-    if (part.op == Op::Part && part.has<attr::loop>() && part.region().ops.back().op == Op::Enter)
-      rounds[part.get<attr::loop>()] = part.region().ops.back().get<attr::rounds>();
+const Operation *enterOf(const Operation &op) {
+  const bool enters = op.op == Op::Part && !op.region().ops.empty() && op.region().ops.back().op == Op::Enter;
+  return enters ? &op.region().ops.back() : nullptr;
+}
+
+std::vector<int64_t> roundsOfEntries(const Operation &tick) {
+  std::vector<int64_t> rounds;
+  std::vector<std::pair<const Operation *, int64_t>> around; // loops: an `enter`, and the rounds with all around it
+  for (const Operation &op : tick.region().ops) {
+    const int64_t after = op.op == Op::Part ? op.get<attr::after_site>() : -1;
+    while (after >= 0 && !around.empty() && around.back().first->get<attr::outside>() == after)
+      around.pop_back();
+    rounds.push_back(around.empty() ? 1 : around.back().second);
+    const Operation *enter = enterOf(op);
+    if (enter && (around.empty() || around.back().first->get<attr::inside>() != enter->get<attr::inside>()))
+      around.emplace_back(enter, rounds.back() * enter->get<attr::rounds>());
+  }
   return rounds;
 }
 
 bool hasLoops(const Module &module) {
-  return llvm::any_of(module.all(Op::Tick), [](const Operation *tick) { return !roundsOfLoops(*tick).empty(); });
+  return llvm::any_of(module.all(Op::Tick), [](const Operation *tick) {
+    return llvm::any_of(tick->region().ops, [](const Operation &op) { return enterOf(op); });
+  });
+}
+
+bool loopsNest(const Module &module) {
+  std::set<int64_t> loops, entries;
+  for (const Operation *tick : module.all(Op::Tick))
+    for (const Operation &op : tick->region().ops)
+      if (const Operation *enter = enterOf(op); enter && op.has<attr::loop>()) {
+        loops.insert(op.get<attr::loop>());
+        entries.insert(enter->get<attr::inside>());
+      }
+  return entries.size() > loops.size();
 }
 
 /// The calls of a module: fn(call or issue, what stage it stands in, how often a run of the stage makes it at most).
 template <class Fn> static void forEachCall(const Module &module, Fn fn) {
-  const auto in = [&](const Region &code, const std::string &stage, int64_t rounds) {
-    for (const Operation &op : code.ops)
-      if (isCall(op.op))
-        fn(op, stage, rounds);
-  };
   for (const Operation *stage : module.all(Op::Stage))
-    for (const Operation &op : stage->region().ops) {
+    forEachInRounds(stage->region(), [&](const Operation &op, int64_t rounds) {
       if (op.op == Op::Call)
-        fn(op, stage->name, 1);
-      if (op.op == Op::For && op.has<attr::rounds>())
-        in(op.region(), stage->name, op.get<attr::rounds>());
-    }
+        fn(op, stage->name, rounds);
+    });
   for (const Operation *tick : module.all(Op::Tick)) {
-    const std::map<int64_t, int64_t> rounds = roundsOfLoops(*tick);
-    for (const Operation &part : tick->region().ops)
-      if (part.op == Op::Part) {
-        const auto loop = rounds.find(part.get<attr::loop>());
-        in(part.region(), part.get<attr::stage>(), loop == rounds.end() ? 1 : loop->second);
-      }
+    const std::vector<int64_t> rounds = roundsOfEntries(*tick);
+    size_t index = 0;
+    for (const Operation &part : tick->region().ops) {
+      const int64_t often = rounds[index++];
+      if (part.op == Op::Part)
+        for (const Operation &op : part.region().ops)
+          if (isCall(op.op))
+            fn(op, part.get<attr::stage>(), often);
+    }
   }
 }
 

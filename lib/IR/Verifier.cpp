@@ -212,9 +212,13 @@ bool Verifier::checkAttributes(const Operation &op) {
 
 /// A loop with calls.
 bool Verifier::checkRounds(const Operation &op, const Operation &parent) {
-  if (parent.op != Op::Stage) // a part has none: form-ticks has made an entry of the tick of it
-    return fail(op, "a loop with calls stands directly in a stage");
-  return llvm::any_of(op.region().ops, [](const Operation &inner) { return inner.op == Op::Call; }) ||
+  // A part has none: form-ticks has made an entry of the tick of it.
+  if (parent.op != Op::Stage && (parent.op != Op::For || !parent.has<attr::rounds>()))
+    return fail(op, "a loop with calls stands directly in a stage, or in another such loop");
+  return llvm::any_of(op.region().ops,
+                      [](const Operation &inner) {
+                        return inner.op == Op::Call || (inner.op == Op::For && inner.has<attr::rounds>());
+                      }) ||
          fail(op, "`rounds` are those of a loop with calls");
 }
 

@@ -148,68 +148,77 @@ bool Verifier::checkParts() {
   return true;
 }
 
-/// A loop of the tick: after the part that enters it stand, as neighbours, its parts, each of which ends in a call,
-/// with the pass after it, and the last in the `enter` of the next round; after them the part that goes on.
+/// A loop of the tick: after the part that enters it stand, as neighbours, its parts, with the pass after each one that
+/// ends in a call. The last ends in the `enter` of the next round; after it stands the part that goes on. A loop in
+/// another one is such a row among that one's parts, and has its number.
 bool Verifier::checkLoops(const Operation &tick) {
   const std::vector<Operation> &list = tick.region().ops;
   const auto loopOf = [](const Operation &op) {
     return op.op == Op::Part ? op.get<attr::loop>() : op.op == Op::Pass ? op.get<attr::loop>() : INT64_C(-1);
   };
-  const auto enters = [&](const Operation &op) {
-    const Operation *end = op.op == Op::Part ? terminator(op) : nullptr;
-    return end && end->op == Op::Enter ? end : nullptr;
+  const auto continues = [&](size_t at, int64_t site, int64_t loop) {
+    return at < list.size() && list[at].op == Op::Part && list[at].get<attr::after_site>() == site &&
+           loopOf(list[at]) == loop;
   };
   int64_t sites = 0;
-  std::map<int64_t, const Operation *> outer; // enters outside of loops, by `inside`
   std::set<int64_t> turns, loops;
+  std::vector<const Operation *> all; // in front of their loops
   for (const Operation &op : list) {
     sites += op.op == Op::Part && op.has<attr::before_site>();
-    if (const Operation *enter = enters(op); enter && loopOf(op) < 0) {
-      turns.insert({enter->get<attr::inside>(), enter->get<attr::outside>()});
-      outer[enter->get<attr::inside>()] = enter;
+    if (const Operation *enter = enterOf(op); enter && turns.insert(enter->get<attr::inside>()).second) {
+      turns.insert(enter->get<attr::outside>());
+      all.push_back(enter);
     }
   }
-  if (!turns.empty() && (turns.size() != 2 * outer.size() || *turns.begin() != sites ||
+  if (!turns.empty() && (turns.size() != 2 * all.size() || *turns.begin() != sites ||
                          *turns.rbegin() + 1 != sites + static_cast<int64_t>(turns.size())))
-    return fail(*outer.begin()->second, fmt::format("`inside` and `outside` of {} loops are the numbers after the {} "
-                                                    "calls, each one",
-                                                    outer.size(), sites));
-  for (size_t i = 0; i < list.size();) {
+    return fail(*all.front(), fmt::format("`inside` and `outside` of {} loops are the numbers after the {} "
+                                          "calls, each one",
+                                          all.size(), sites));
+  struct Around {
+    const Operation *enter;
+    bool hasCall;
+  };
+  std::vector<Around> around;
+  for (size_t i = 0; i < list.size(); ++i) {
     const int64_t loop = loopOf(list[i]);
-    if (loop < 0) {
-      ++i;
-      continue;
-    }
-    const auto entry = outer.find(list[i].op == Op::Part ? list[i].get<attr::after_site>() : -1);
-    if (entry == outer.end() || !loops.insert(loop).second)
+    const Operation *end = list[i].op == Op::Part ? terminator(list[i]) : nullptr;
+    if (around.empty() && loop >= 0)
       return fail(list[i], "a loop begins with the part that an `enter` in front of it names, and stands in one place");
-    const Operation &enter = *entry->second;
-    outer.erase(entry);
-    for (;; ++i) { // a part, and what comes after it
-      const Operation *end = list[i].op == Op::Part ? terminator(list[i]) : nullptr;
-      if (end && end->op == Op::Enter) {
-        if (end->get<attr::inside>() != enter.get<attr::inside>() ||
-            end->get<attr::outside>() != enter.get<attr::outside>() ||
-            end->get<attr::rounds>() != enter.get<attr::rounds>())
-          return fail(*end, "the `enter` of the next round is that in front of the loop");
-        break;
+    if (end && end->op == Op::Enter) {
+      const bool again = !around.empty() && around.back().enter->get<attr::inside>() == end->get<attr::inside>();
+      if (!again) {
+        // Its first part: in another loop of the same number, else the first of its own.
+        const int64_t inside = i + 1 < list.size() ? loopOf(list[i + 1]) : -1;
+        if (inside < 0 || !continues(i + 1, end->get<attr::inside>(), inside) ||
+            (around.empty() ? !loops.insert(inside).second : inside != loop))
+          return fail(*end, "there is no loop that this leads to");
+        around.push_back({end, false});
+        continue;
       }
-      if (!end || end->op != Op::Issue || i + 2 >= list.size() || list[i + 1].op != Op::Pass ||
-          list[i + 1].name != end->name || loopOf(list[i + 1]) != loop || loopOf(list[i + 2]) != loop ||
-          list[i + 2].op != Op::Part || list[i + 2].get<attr::after_site>() != end->get<attr::site>())
+      const Around ended = around.back();
+      around.pop_back();
+      if (end->get<attr::outside>() != ended.enter->get<attr::outside>() ||
+          end->get<attr::rounds>() != ended.enter->get<attr::rounds>())
+        return fail(*end, "the `enter` of the next round is that in front of the loop");
+      if (!ended.hasCall)
+        return fail(list[i], "a loop of the tick has a call");
+      if (!around.empty())
+        around.back().hasCall = true;
+      if (!continues(i + 1, end->get<attr::outside>(), around.empty() ? -1 : loop))
+        return fail(*ended.enter, "after a loop stands the part that goes on with `outside`");
+    } else if (!around.empty()) {
+      if (!end || end->op != Op::Issue || i + 1 >= list.size() || list[i + 1].op != Op::Pass ||
+          list[i + 1].name != end->name || loopOf(list[i + 1]) != loop ||
+          !continues(i + 2, end->get<attr::site>(), loop))
         return fail(list[i],
                     "a part of a loop ends in a call, with the pass and the part that continues after it, or in "
                     "`enter`");
+      around.back().hasCall = true;
       ++i;
     }
-    if (list[i].get<attr::after_site>() == enter.get<attr::inside>())
-      return fail(list[i], "a loop of the tick has a call");
-    ++i;
-    if (i == list.size() || list[i].op != Op::Part || loopOf(list[i]) >= 0 ||
-        list[i].get<attr::after_site>() != enter.get<attr::outside>())
-      return fail(enter, "after a loop stands the part that goes on with `outside`");
   }
-  return outer.empty() || fail(*outer.begin()->second, "there is no loop that this leads to");
+  return true;
 }
 
 /// `window` is that of all layers or has one for each, and the model's `kv_window` is the greatest.

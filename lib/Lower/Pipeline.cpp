@@ -83,12 +83,7 @@ private:
         most = std::max(most, written - 1); // the first is its last token
       }
     };
-    for (const Operation &op : stage.ops) {
-      look(op, 1);
-      if (op.op == Op::For && op.has<attr::rounds>())
-        for (const Operation &inner : op.region().ops)
-          look(inner, op.get<attr::rounds>());
-    }
+    forEachInRounds(stage, look);
     return most;
   }
 

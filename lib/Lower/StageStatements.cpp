@@ -81,7 +81,9 @@ void StageBody::repeat(const Stmt &s) {
   Operation &o = builder.create(s.kind == Stmt::For ? Op::For : Op::While, operands);
   if (s.kind == Stmt::While)
     o.set<attr::bound>(s.bound);
-  else if (llvm::any_of(regions[0].ops, [](const Operation &inner) { return inner.op == Op::Call; }))
+  else if (llvm::any_of(regions[0].ops, [](const Operation &inner) {
+             return inner.op == Op::Call || (inner.op == Op::For && inner.has<attr::rounds>());
+           }))
     o.set<attr::rounds>(s.bound);
   o.regions = std::move(regions);
 }

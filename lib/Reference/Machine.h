@@ -323,6 +323,7 @@ private:
   int still = 0;         ///< ticks in a row in which calls waited and nothing moved
   bool replaying = false;
   int64_t servedCalls = 0; ///< so far
+  int64_t entered = 0;     ///< rounds of loops with calls, and ways on after them, so far
 
   std::unique_ptr<Host> script; ///< the host of a batch, if it has to be asked
   Host *host = nullptr;         ///< that, or of a live run the caller's; null: all requests are there at the start

@@ -130,10 +130,10 @@ bool Machine::tick() {
       runEntry(*first);
       continue;
     }
-    // Rounds, until one serves nobody.
+    // Rounds, until one serves nobody, and nobody begins one of a loop in it.
     next = std::find_if(first, program.parts.end(), [&](const PartInfo &part) { return part.loop != first->loop; });
-    for (int64_t before = -1; before != servedCalls;) {
-      before = servedCalls;
+    for (int64_t before = -1; before != servedCalls + entered;) {
+      before = servedCalls + entered;
       std::for_each(first, next, [this](const PartInfo &part) { runEntry(part); });
     }
   }
@@ -359,8 +359,10 @@ void Machine::runPart(const PartInfo &part, Running &r) {
   }
   try {
     int target = runControl(*this, r, *part.region, part.first, current.tick);
-    if (target < 0)
+    if (target < 0) {
+      entered += r.call.op && r.call.op->op == ir::Op::Enter;
       return;
+    }
     r.call = {};
     for (KvShare &kv : r.kv)
       kv.drafts = 0;

@@ -354,7 +354,7 @@ void Statements::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   ++inner.depth;
   ++inner.loops;
   if (!inner.noCalls)
-    inner.noCalls = !isFor ? "a `while`" : scope.loops > 0 ? "a `for` in another loop" : nullptr;
+    inner.noCalls = isFor ? nullptr : "a `while`";
   int64_t most = 1;
   bool failed = false;
   if (isFor) {

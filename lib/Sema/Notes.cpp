@@ -195,8 +195,6 @@ void noteNoCall(Diagnostics &diags, const std::string &model, const char *where)
   const llvm::StringRef place = where;
   if (place == "a `while`")
     diags.note("a `for` may call: `for: i in 0..n` with `until: c`, where it should end");
-  else if (place == "a `for` in another loop")
-    diags.note("one loop may take the place of both: `for: r in 0..n * m`, with `r / m` and `r % m`");
   else if (place.starts_with("a conditional") || place.starts_with("an operand"))
     diags.note(fmt::format("let it stand outside, and feed nothing where it is not wanted: `{}([last] if c else [])` "
                            "has no rows then",

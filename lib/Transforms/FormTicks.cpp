@@ -26,12 +26,13 @@ using namespace ir;
 namespace {
 
 /// One stage cut into its parts; calls[k] stands between part k and part k + 1. It may be an `enter`: where a loop
-/// begins, and after its last piece.
+/// begins, and after its last piece. A loop in another one has that one's number: their pieces are one row.
 struct SplitStage {
   Operation stage;
   std::vector<Region> pieces;
   std::vector<Operation> calls;
   std::vector<int64_t> loops; ///< of the pieces; -1: none
+  std::vector<int64_t> after; ///< the sites that the pieces go on after; -1: the first one
 };
 
 bool isLoop(const Operation &op) { return op.op == Op::For && op.has<attr::rounds>(); }
@@ -99,6 +100,7 @@ private:
     SplitStage s;
     s.pieces.emplace_back();
     s.loops.push_back(-1);
+    s.after.push_back(-1);
     std::vector<Operation> ops = std::move(stage.region().ops);
     stage.regions.clear();
     s.stage = std::move(stage);
@@ -109,7 +111,7 @@ private:
   void cut(SplitStage &s, std::vector<Operation> &ops, int64_t loop) {
     for (Operation &op : ops) {
       if (isLoop(op)) {
-        splitLoop(s, op);
+        splitLoop(s, op, loop);
         continue;
       }
       for (const Region &inner : op.regions)
@@ -117,22 +119,24 @@ private:
           assert(o.op != Op::Call && "a call inside a region is rejected before lowering");
         });
       if (op.op == Op::Call)
-        close(s, std::move(op), loop);
+        close(s, op, loop, op.get<attr::site>());
       else
         s.pieces.back().ops.push_back(std::move(op));
     }
   }
 
-  /// Ends the last piece with `end`; the next one is of `loop`.
-  static void close(SplitStage &s, Operation end, int64_t loop) {
+  /// Ends the last piece with `end`; the next one is of `loop`, and goes on after `site`.
+  static void close(SplitStage &s, Operation end, int64_t loop, int64_t site) {
     s.calls.push_back(std::move(end));
     s.pieces.emplace_back();
     s.loops.push_back(loop);
+    s.after.push_back(site);
   }
 
-  /// A loop with calls: its counter is a field, and its body's pieces stand in one entry of the tick.
-  void splitLoop(SplitStage &s, Operation &loop) {
-    const int64_t number = loopCount++, inside = nextSite++, after = nextSite++;
+  /// A loop with calls, in the loop `around` (-1: in none): its counter is a field, and its body's pieces stand in one
+  /// entry of the tick.
+  void splitLoop(SplitStage &s, Operation &loop, int64_t around) {
+    const int64_t number = around < 0 ? loopCount++ : around, inside = nextSite++, after = nextSite++;
     const Value counter = loop.region().args[0], low = loop.operands[0], high = loop.operands[1];
     const Type i32 = Type::scalar(Scalar::I32);
     const std::string hint = module.hint(counter).str();
@@ -141,7 +145,7 @@ private:
     Builder builder(module, s.pieces.back());
     builder.loc = loop.loc;
     // Sets the counter, and goes on in the loop or after it.
-    const auto enter = [&](Value count, int64_t next) {
+    const auto enter = [&](Value count, int64_t next, int64_t site) {
       builder.setRegion(s.pieces.back());
       builder.create(Op::FieldSet, {count}).name = field;
       const Value more = builder.create(Op::Lt, {count, high}, {Type::scalar(Scalar::Bool)}).result();
@@ -152,9 +156,9 @@ private:
       end.set<attr::inside>(inside);
       end.set<attr::outside>(after);
       end.set<attr::rounds>(loop.get<attr::rounds>());
-      close(s, std::move(end), next);
+      close(s, std::move(end), next, site);
     };
-    enter(low, number);
+    enter(low, number, inside);
     Operation get;
     get.op = Op::FieldGet;
     get.name = field;
@@ -165,7 +169,7 @@ private:
     builder.setRegion(s.pieces.back());
     const Value one = builder.constant(INT64_C(1));
     const Value next = builder.create(Op::Add, {counter, one}, {i32}).result();
-    enter(next, -1);
+    enter(next, around, after);
   }
 
   /// Gives every piece the values that earlier pieces and calls made.
@@ -337,12 +341,8 @@ private:
     p.set<attr::kind>(declared && declared->has<attr::slot>() ? PartKind::Slot : PartKind::Admit);
     if (s.stage.has<attr::limit>())
       p.set<attr::limit>(s.stage.get<attr::limit>());
-    if (k) {
-      const Operation &before = s.calls[k - 1];
-      p.set<attr::after_site>(before.op == Op::Call ? before.get<attr::site>()
-                              : s.loops[k] >= 0     ? before.get<attr::inside>()
-                                                    : before.get<attr::outside>());
-    }
+    if (s.after[k] >= 0)
+      p.set<attr::after_site>(s.after[k]);
     if (s.loops[k] >= 0)
       p.set<attr::loop>(s.loops[k]);
     p.regions.push_back(std::move(s.pieces[k]));

@@ -42,11 +42,26 @@ bool mayBeTrees(const Module &module, llvm::StringRef model);
 /// the model with `kv = "draft"` twice, or reads `kv.drafts`. Of trees they always do.
 bool draftsContinue(const Module &module, llvm::StringRef model);
 
-/// How many rounds each loop of a tick has at most, by its number.
-std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick);
+/// The operations of a stage, and those of its loops with calls: fn(operation, how often a run comes to it at most).
+template <class Fn> void forEachInRounds(const Region &code, Fn fn, int64_t rounds = 1) {
+  for (const Operation &op : code.ops) {
+    fn(op, rounds);
+    if (op.op == Op::For && op.has<attr::rounds>())
+      forEachInRounds(op.region(), fn, rounds * op.get<attr::rounds>());
+  }
+}
+
+/// The `enter` that a part of a tick ends in; null: it ends in something else, or is a pass.
+const Operation *enterOf(const Operation &entry);
+
+/// How often a run of a stage comes at most to each entry of a tick's list: the rounds of the loops around it.
+std::vector<int64_t> roundsOfEntries(const Operation &tick);
 
 /// Whether some calls stand in loops of the tick.
 bool hasLoops(const Module &module);
+
+/// Whether some loop with calls stands in another one.
+bool loopsNest(const Module &module);
 
 /// Why the rows of the model never say how likely the tokens of a prompt were; empty: they do, where the pipeline feeds
 /// it. Rows of calls with `kv = "draft"` do not count. Nor do calls that begin with the request's last token: of a

@@ -204,7 +204,7 @@ TEST(Verifier, RejectsValues) {
        ""},
       {"for(%i, %i) {rounds = 3} { ^(%j : i32): count.add @n(%j) }", "`rounds` are those of a loop with calls"},
       {"if(%b) { for(%i, %i) {rounds = 3} { ^(%j : i32): call @t(%s) {site = 0, kv = \"draft\"} } }",
-       "a loop with calls stands directly in a stage"},
+       "a loop with calls stands directly in a stage, or in another such loop"},
       {"for(%i, %i) { ^(%j : i32): %x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax } }",
        "a call must stand directly in a stage, or in a `for` with `rounds`"},
       {"for(%i, %i) { ^(%j : i32): goto {to = [\"B\"]} }", "`goto` cannot end `for`"},

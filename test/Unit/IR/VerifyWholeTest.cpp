@@ -263,18 +263,17 @@ TEST(Verifier, LoopsOfTheTick) {
   } cases[] = {
       {"index", "index", ""},
       {"inside = 1, outside = 2, rounds = 4}", "inside = 4, outside = 2, rounds = 4}",
-       "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
+       "`inside` and `outside` of 2 loops are the numbers after the 1 calls, each one"},
       {"inside = 1, outside = 2, rounds = 4}", "inside = 1, outside = 1, rounds = 4}",
        "`inside` and `outside` of 1 loops are the numbers after the 1 calls, each one"},
       {"rounds = 4 }", "rounds = 5}", "the `enter` of the next round is that in front of the loop"},
       {"inside = 1, outside = 2, rounds = 4 }", "inside = 2, outside = 1, rounds = 4}",
-       "the `enter` of the next round is that in front of the loop"},
+       "there is no loop that this leads to"},
       {"    pass @t {loop = 0}\n", "    pass @t\n",
        "a part of a loop ends in a call, with the pass and the part that continues after it, or in `enter`"},
       {"    pass @t {loop = 0}\n", "    pass @t {loop = 1}\n",
        "a part of a loop ends in a call, with the pass and the part that continues after it, or in `enter`"},
-      {"slot\", loop = 0, stage", "slot\", stage",
-       "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
+      {"slot\", loop = 0, stage", "slot\", stage", "there is no loop that this leads to"},
       {"after_site = 2, kind", "after_site = 2, loop = 0, kind",
        "after a loop stands the part that goes on with `outside`"},
       {"enter(%b)", "goto {to = [\"A\"]} //",
@@ -287,6 +286,55 @@ TEST(Verifier, LoopsOfTheTick) {
   };
   for (const auto &c : cases)
     EXPECT_EQ(wholeProblem(c.from, c.to, tick), c.message) << c.to;
+  // A loop in another one has that one's number, and stands among its parts.
+  const std::string nested = R"(
+  tick {
+    part @q {kind = "admit", stage = "q", state = "Q"} {
+      goto {to = ["A"]}
+    }
+    part @"a.0" {kind = "slot", stage = "a", state = "A"} @0:3:1 {
+      %b = finished : bool
+      enter(%b) {inside = 1, outside = 2, rounds = 4}
+    }
+    part @"a.1" {after_site = 1, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 3, outside = 4, rounds = 2}
+    }
+    part @"a.2" {after_site = 3, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 0}
+    }
+    pass @t {loop = 0}
+    part @"a.3" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 3, outside = 4, rounds = 2 }
+    }
+    part @"a.4" {after_site = 4, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 1, outside = 2, rounds = 4 }
+    }
+    part @"a.5" {after_site = 2, kind = "slot", stage = "a", state = "A"} {
+      goto {to = ["A"]}
+    }
+  })";
+  const struct {
+    const char *from, *to, *message;
+  } inner[] = {
+      {"index", "index", ""},
+      {"rounds = 2 }", "rounds = 3}", "the `enter` of the next round is that in front of the loop"},
+      {"after_site = 3, before_site = 0, kind = \"slot\", loop = 0",
+       "after_site = 3, before_site = 0, kind = \"slot\", loop = 1", "there is no loop that this leads to"},
+      {"after_site = 4, kind = \"slot\", loop = 0", "after_site = 4, kind = \"slot\"",
+       "after a loop stands the part that goes on with `outside`"},
+      {"after_site = 4, kind = \"slot\", loop = 0", "after_site = 4, kind = \"slot\", loop = 1",
+       "after a loop stands the part that goes on with `outside`"},
+      {"inside = 3, outside = 4, rounds = 2 }", "inside = 1, outside = 2, rounds = 4 }",
+       "there is no loop that this leads to"},
+      {"enter(%b) {inside = 3, outside = 4, rounds = 2}", "goto {to = [\"A\"]}",
+       "a part of a loop ends in a call, with the pass and the part that continues after it, or in `enter`"},
+  };
+  for (const auto &c : inner)
+    EXPECT_EQ(wholeProblem(c.from, c.to, nested), c.message) << c.to;
   // Calls of the model after the loop have a pass, too.
   const std::string both = R"(
   tick {
