@@ -326,9 +326,10 @@ struct alignas(16) QueryHeader {
   int unused[3];
 };
 constexpr int kCallQueryBytes = 80;
+constexpr int kHandRecordWords = 16;
 /// Bytes of LaunchParams::queries: those of a pass; then control's of each slot, a count and CallQueries, with the
 /// tokens whose probability they ask for. `results`: of a model, that calls may ask for. `hands`: words of a slot that
-/// say what stages change by hand. Where there are any, each row and query has a RowHand, and each slot these words.
+/// say what stages give by hand. Where there are any, each row and query has a RowHand, and each slot these words.
 constexpr long long queryBytes(long long rows, long long slots, long long queries, long long results, long long hands) {
   const long long bytes = sizeof(QueryHeader) + rows * results * (sizeof(RowDraw) + sizeof(RowEdit)) +
                           rows * queries * sizeof(RowQuery) +

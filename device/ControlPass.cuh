@@ -85,8 +85,11 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       if (query.reducer == ReducerKind::ArgMax)
         continue;
       const int at = number * Memory::reducedWords + 1 + query.place, drawn = position + 1 + query.ahead;
-      const float temperature = sampling::isGreedy(query.settings) ? 0.0f : query.settings.temperature;
-      const u32 purpose = sampling::purposeOfDraw(query.noise);
+      sampling::Settings settings = query.settings;
+      int noise = query.noise;
+      takeOfRow<Config>(p, slot, query, row - rows.first, settings, noise);
+      const float temperature = sampling::isGreedy(settings) ? 0.0f : settings.temperature;
+      const u32 purpose = sampling::purposeOfDraw(noise);
       const int token = query.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
       const bool edited = query.isEdited(), ofRequest = query.editedByRequest(),
                  byText = ofRequest && of.byText && query.ahead == 0;
@@ -120,13 +123,13 @@ __device__ bool queriesOfRow(Control &c, int vocab, int slot, int row, int serve
       if (temperature > 0.0f)
         taken = keptRow(c, slot, query.keptBy(CallQuery::Minus), row - rows.first);
       const bool ofPass = read.line >= 0, whole = taken.line >= 0; // nothing is taken away
-      if (ofPass && whole && !edited && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
+      if (ofPass && whole && !edited && draw.at < 0 && !draw.guesses && query.isDraw(settings, vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
         continue;
       }
       if (ofPass && draw.kept == 0)
         draw.kept = 2 * line + 1;
-      if (ofPass && whole && edited && draw.at < 0 && !draw.guesses && query.isDraw(vocab)) {
+      if (ofPass && whole && edited && draw.at < 0 && !draw.guesses && query.isDraw(settings, vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 2};
         Memory::edits(p)[entry] = {edits, text, early, hand};
         continue;

@@ -25,14 +25,17 @@ struct CallQuery {
   int result;      ///< of the model; 0: the logits
   int fields;      ///< that keep rows of logits: see keptBy
   int at;          ///< how many rows there are in the field that it reads, or in front of those that a field keeps
-  int hand;        ///< of what the stage changes of these rows: a HandRecord in the slot's words; -1: nothing
-  int handRows;    ///< of tables among it, the fewest
+  int hand;        ///< of what the stage gives these rows by hand: a HandRecord in the slot's words; -1: nothing
+  int handRows;    ///< of what each row has for itself among it, the fewest
   int biases, bys; ///< tokens and numbers among it
 
   /// Of `fields`, beside the numbers of fields: the request's settings change the rows that it reads.
   static constexpr int kEdited = 1 << 24;
+  /// The same of what the stage changes by hand.
+  static constexpr int kEditedByHand = 1 << 25;
   __device__ __forceinline__ bool editedByRequest() const { return fields & kEdited; }
-  __device__ __forceinline__ bool isEdited() const { return editedByRequest() || hand >= 0; }
+  __device__ __forceinline__ bool editedByHand() const { return fields & kEditedByHand; }
+  __device__ __forceinline__ bool isEdited() const { return fields & (kEdited | kEditedByHand); }
 
   /// What a reducer has to do with a field that keeps rows.
   enum Role : int { Reads, Minus, Keeps };
@@ -72,11 +75,11 @@ struct CallQuery {
            : hand >= 0 && rows.count() > handRows     ? abi::FaultNumbers{rows.count(), handRows, 0}
                                                       : abi::FaultNumbers{biases, bys, 0};
   }
-  /// Whether a row's token can be drawn while its logits are made.
-  __device__ __forceinline__ bool isDraw(int vocab) const {
+  /// Whether the token of a row with these settings can be drawn while its logits are made.
+  __device__ __forceinline__ bool isDraw(const sampling::Settings &ofRow, int vocab) const {
     return reducer == ReducerKind::Sample && count == 1 &&
-           (sampling::isGreedy(settings) ||
-            ((settings.topK <= 0 || settings.topK >= vocab) && settings.topP >= 1.0f && settings.minP <= 0.0f));
+           (sampling::isGreedy(ofRow) ||
+            ((ofRow.topK <= 0 || ofRow.topK >= vocab) && ofRow.topP >= 1.0f && ofRow.minP <= 0.0f));
   }
 };
 
@@ -94,18 +97,26 @@ struct HandList {
   int at;            ///< in the slot's words: lengths, then items
   int rows, columns; ///< of a table
 };
-/// What a stage changes of the rows that a query reads. Its lists follow.
+/// What a stage gives the rows that a query reads by hand. Its lists follow.
 struct alignas(16) HandRecord {
   HandList only, without;
   int bias, by; ///< in the slot's words
-  int biasCount, unused;
+  int biasCount;
+  int temperatures, noises; ///< of each row, in the slot's words; -1: all have those of the query
+  int unused[3];
 };
-/// Words of it, as the control unit has them.
-template <int Begin, int OnlyRows, int OnlyColumns, int WithoutRows, int WithoutColumns, int Biases> struct HandPlaces {
+static_assert(sizeof(HandRecord) == 4 * abi::kHandRecordWords);
+/// Words of it, as the control unit has them: the record, then its lists.
+template <int Begin, int OnlyRows, int OnlyColumns, int WithoutRows, int WithoutColumns, int Biases, int Temperatures,
+          int Noises>
+struct HandPlaces {
   static constexpr int begin = Begin, onlyRows = OnlyRows, onlyColumns = OnlyColumns, withoutRows = WithoutRows,
-                       withoutColumns = WithoutColumns, biases = Biases;
-  static constexpr int only = begin + int(sizeof(HandRecord)) / 4, without = only + OnlyRows * (1 + OnlyColumns),
-                       bias = without + WithoutRows * (1 + WithoutColumns), by = bias + Biases;
+                       withoutColumns = WithoutColumns, biases = Biases, temperaturesMost = Temperatures,
+                       noisesMost = Noises;
+  static constexpr int only = begin + abi::kHandRecordWords, without = only + OnlyRows * (1 + OnlyColumns),
+                       bias = without + WithoutRows * (1 + WithoutColumns), by = bias + Biases,
+                       temperatures = by + Biases, noises = temperatures + Temperatures, end = noises + Noises;
+  static constexpr bool edits = OnlyRows + WithoutRows + Biases > 0; ///< some of it changes logits
 };
 /// Words of a slot for what stages change by hand.
 template <class Config> __device__ constexpr int handWordsOf() {
@@ -221,7 +232,7 @@ __device__ __forceinline__ int tellHand(const abi::LaunchParams &p, int slot, co
                                         int entry) {
   if constexpr (handWordsOf<Config>() > 0) {
     using Memory = QueryMemory<Config>;
-    if (query.hand < 0)
+    if (!query.editedByHand())
       return abi::kNone;
     const int *const words = Memory::hands(p, slot);
     const HandRecord &record = *reinterpret_cast<const HandRecord *>(words + query.hand);
@@ -240,6 +251,22 @@ __device__ __forceinline__ int tellHand(const abi::LaunchParams &p, int slot, co
     return (int)((reinterpret_cast<const char *>(&to) - p.queries) / 16);
   }
   return abi::kNone;
+}
+
+/// What the i-th row that a query reads has for itself, in place of the query's. Any thread.
+template <class Config>
+__device__ __forceinline__ void takeOfRow(const abi::LaunchParams &p, int slot, const CallQuery &query, int i,
+                                          sampling::Settings &settings, int &noise) {
+  if constexpr (handWordsOf<Config>() > 0) {
+    if (query.hand < 0)
+      return;
+    const int *const words = QueryMemory<Config>::hands(p, slot);
+    const HandRecord &record = *reinterpret_cast<const HandRecord *>(words + query.hand);
+    if (record.temperatures >= 0)
+      settings.temperature = __int_as_float(words[record.temperatures + i]);
+    if (record.noises >= 0)
+      noise = words[record.noises + i];
+  }
 }
 
 template <class Which, class View> struct LogitsQueryOf;
@@ -301,14 +328,17 @@ template <class Which, class View> struct LogitsQueryOf : LogitsQuery<Which> {
 struct NotGiven {
   static constexpr bool notGiven = true;
 };
-/// With what the stage changes by hand: sequences, for `only` and `without` also tables; NotGiven.
-template <class Query, class Only, class Without, class Bias, class By> struct QueryByHand : Query {
+/// With what the stage gives by hand: sequences, for `only` and `without` also tables; NotGiven.
+template <class Query, class Only, class Without, class Bias, class By, class Temperatures, class Noises>
+struct QueryByHand : Query {
   using Which = typename Query::Reducer;
   using Places = typename Which::Hand;
   Only only;
   Without without;
   Bias bias;
   By by;
+  Temperatures temperatures;
+  Noises noises;
 
   __device__ static bool isPlain() { return false; }
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, bool edited) const {
@@ -329,9 +359,12 @@ template <class Query, class Only, class Without, class Bias, class By> struct Q
         words[Places::by + i] = i < numbers ? __float_as_int(by[i]) : 0;
       }
     }
+    record.temperatures = storeOfEach<Places::temperatures, Places::temperaturesMost>(words, temperatures, rows);
+    record.noises = storeOfEach<Places::noises, Places::noisesMost>(words, noises, rows);
     if (laneId() == 0) {
       *reinterpret_cast<HandRecord *>(words + Places::begin) = record;
       CallQuery &to = QueryMemory<Config>::ofSlot(p, slot).queries[Which::index];
+      to.fields |= Places::edits ? CallQuery::kEditedByHand : 0;
       to.hand = Places::begin;
       to.handRows = rows;
       to.biases = record.biasCount;
@@ -340,6 +373,20 @@ template <class Query, class Only, class Without, class Bias, class By> struct Q
   }
 
 private:
+  __device__ static int wordOf(float number) { return __float_as_int(number); }
+  __device__ static int wordOf(int number) { return number; }
+  /// Numbers of rows; their place.
+  template <int At, int Most, class List> __device__ static int storeOfEach(int *words, const List &list, int &fewest) {
+    if constexpr (requires { List::notGiven; }) {
+      return -1;
+    } else {
+      const int count = min(list.size(), Most);
+      for (int i = laneId(); i < count; i += 32)
+        words[At + i] = wordOf(list[i]);
+      fewest = min(fewest, count);
+      return At;
+    }
+  }
   template <int At, int Rows, int Columns, class List>
   __device__ static HandList storeList(int *words, const List &list, int &fewest) {
     if constexpr (requires { List::notGiven; }) {
@@ -368,10 +415,12 @@ private:
   }
 };
 /// `query` with that.
-template <class Query, class Only, class Without, class Bias, class By>
-__device__ auto byHand(const Query &query, const Only &only, const Without &without, const Bias &bias, const By &by) {
+template <class Query, class Only, class Without, class Bias, class By, class Temperatures, class Noises>
+__device__ auto byHand(const Query &query, const Only &only, const Without &without, const Bias &bias, const By &by,
+                       const Temperatures &temperatures, const Noises &noises) {
   return QueryByHand<Query, decltype(asView(only)), decltype(asView(without)), decltype(asView(bias)),
-                     decltype(asView(by))>{query, asView(only), asView(without), asView(bias), asView(by)};
+                     decltype(asView(by)), decltype(asView(temperatures)), decltype(asView(noises))>{
+      query, asView(only), asView(without), asView(bias), asView(by), asView(temperatures), asView(noises)};
 }
 
 } // namespace megalith::device

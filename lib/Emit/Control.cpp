@@ -357,7 +357,7 @@ private:
         if (const int64_t fields = fieldsOf(*query.op))
           w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
         if (!query.hand.empty())
-          w.line("using Hand = HandPlaces<{}>; // what the stage changes by hand", query.hand);
+          w.line("using Hand = HandPlaces<{}>; // what the stage gives by hand", query.hand);
         if (query.op->has<attr::edited>())
           w.line("static constexpr bool edited = true; // settings of requests may change its rows");
         w.line("using Value = {};", ir::reducedType(*query.op, 1).elem == Scalar::F32 ? "float" : "int");

@@ -101,21 +101,25 @@ Code PartBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
   bool any = reducerOf(reduce).id == Reducer::ArgMax && !query.isBest();
   if (any)
     code.add(".settings = {.temperature = 0.0f}");
+  const auto isList = [&](Value v) { return module.type(v).isList(); };
   const auto members = [&](llvm::ArrayRef<Operand> list) {
     bool some = false;
     for (Operand operand : list)
-      if (const Value v = operandNamed(reduce, operand)) {
+      if (const Value v = operandNamed(reduce, operand); v && !isList(v)) {
         code.add(some || any ? ", " : "").add(fmt::format(".{} = ", functionName(word(operand)))).add(use(v));
         some = true;
       }
     return some;
   };
-  if (ofRequest(reduce)) {
+  if (ofRequest(reduce)) { // so they are numbers for all rows
     for (Operand setting : ir::settings)
       use(operandNamed(reduce, setting));
     code.add(".settings = t.sampling()");
     any = true;
-  } else if (llvm::any_of(ir::settings, [&](Operand setting) { return bool(operandNamed(reduce, setting)); })) {
+  } else if (llvm::any_of(ir::settings, [&](Operand setting) {
+               const Value v = operandNamed(reduce, setting);
+               return v && !isList(v);
+             })) {
     code.add(".settings = {");
     members(ir::settings);
     code.add("}");
@@ -135,6 +139,11 @@ Code PartBuilder::logitsQuery(const CallQuery &query, const std::string &type) {
   Code all = Code("byHand(").add(code);
   for (Operand operand : ir::byHand)
     if (const Value v = operandNamed(reduce, operand))
+      all.add(", ").add(use(v));
+    else
+      all.add(", NotGiven{}");
+  for (Operand operand : ir::ofEach)
+    if (const Value v = operandNamed(reduce, operand); v && isList(v))
       all.add(", ").add(use(v));
     else
       all.add(", NotGiven{}");

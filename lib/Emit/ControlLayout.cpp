@@ -158,13 +158,20 @@ void ControlLayout::layOutHand(const ir::Module &module, CallQuery &query) {
   };
   const auto [onlyRows, onlyColumns] = sizes(Operand::Only);
   const auto [withoutRows, withoutColumns] = sizes(Operand::Without);
-  const int64_t biases = sizes(Operand::Bias).second;
-  if (onlyRows + withoutRows + biases == 0)
+  const auto ofEach = [&](Operand operand) {
+    const ir::Value v = operandNamed(*query.op, operand);
+    return v && module.type(v).isList() ? module.type(v).size : 0;
+  };
+  const int64_t biases = sizes(Operand::Bias).second, temperatures = ofEach(Operand::Temperature),
+                noises = ofEach(Operand::Noise);
+  query.editsByHand = onlyRows + withoutRows + biases > 0;
+  if (!query.editsByHand && temperatures + noises == 0)
     return;
-  constexpr int64_t record = 12; // HandRecord
-  query.hand =
-      fmt::format("{}, {}, {}, {}, {}, {}", handWords, onlyRows, onlyColumns, withoutRows, withoutColumns, biases);
-  handWords += record + onlyRows * (1 + onlyColumns) + withoutRows * (1 + withoutColumns) + 2 * biases;
+  // As HandPlaces has it.
+  query.hand = fmt::format("{}, {}, {}, {}, {}, {}, {}, {}", handWords, onlyRows, onlyColumns, withoutRows,
+                           withoutColumns, biases, temperatures, noises);
+  handWords += abi::kHandRecordWords + onlyRows * (1 + onlyColumns) + withoutRows * (1 + withoutColumns) + 2 * biases +
+               temperatures + noises;
   handWords = (handWords + 3) / 4 * 4;
 }
 
@@ -188,7 +195,7 @@ void ControlLayout::layOutQueries(const ir::Module &module) {
     for (CallQuery &query : site.queries)
       layOutHand(module, query);
     edits |= llvm::any_of(site.queries,
-                          [](const CallQuery &query) { return query.op->has<attr::edited>() || !query.hand.empty(); });
+                          [](const CallQuery &query) { return query.op->has<attr::edited>() || query.editsByHand; });
   }
   if (!edits)
     return;

@@ -23,12 +23,13 @@ struct RequestField {
 /// A reducer of a call, where the pipeline has more than argmax.
 struct CallQuery {
   const ir::Operation *op;
-  std::string name;      ///< of its struct
-  int64_t index;         ///< among the call's
-  int64_t place;         ///< of its words in those of a row
-  int64_t words;         ///< of a row
-  int64_t result;        ///< of the model; 0: the logits
-  std::string hand = {}; ///< arguments of HandPlaces: words of what the stage changes by hand; empty: nothing
+  std::string name;         ///< of its struct
+  int64_t index;            ///< among the call's
+  int64_t place;            ///< of its words in those of a row
+  int64_t words;            ///< of a row
+  int64_t result;           ///< of the model; 0: the logits
+  std::string hand = {};    ///< arguments of HandPlaces: words of what the stage gives by hand; empty: nothing
+  bool editsByHand = false; ///< some of it changes logits
 
   /// What it gives is the result of the row (Row::result).
   bool isBest() const { return op->name == "argmax" && result == 0; }

@@ -18,7 +18,7 @@ const ReducerInfo *reducerNamed(llvm::StringRef name) {
 }
 
 namespace {
-enum class OperandType { I32, F32, Tokens, Numbers, Sets };
+enum class OperandType { I32, F32, Tokens, Numbers, Sets, I32s, F32s };
 struct OperandInfo {
   OperandType type;
   char taken;
@@ -34,10 +34,14 @@ const OperandInfo &infoOf(Operand operand) {
 
 Type typeOf(Operand operand) {
   const OperandType type = infoOf(operand).type;
-  return type == OperandType::Numbers ? Type::seq(0, Scalar::F32)
-         : type == OperandType::F32   ? Type::scalar(Scalar::F32)
-         : type == OperandType::I32   ? Type::scalar(Scalar::I32)
-                                      : Type::seq(0);
+  using enum OperandType;
+  return type == Numbers               ? Type::seq(0, Scalar::F32)
+         : type == F32 || type == F32s ? Type::scalar(Scalar::F32)
+         : type == I32 || type == I32s ? Type::scalar(Scalar::I32)
+                                       : Type::seq(0);
+}
+bool mayBeOfEach(Operand operand) {
+  return infoOf(operand).type == OperandType::I32s || infoOf(operand).type == OperandType::F32s;
 }
 bool mayBeTable(Operand operand) { return infoOf(operand).type == OperandType::Sets; }
 

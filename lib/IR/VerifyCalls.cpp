@@ -92,7 +92,8 @@ bool Verifier::checkReduce(const Operation &op) {
       return fail(op, fmt::format("`{}` takes no `{}`", op.name, word(names[i])));
     const Type type = typeOf(names[i]);
     if (type.kind != Type::Seq) {
-      if (!operandIs(op, i, type))
+      const Type given = operandType(op, i);
+      if (!(mayBeOfEach(names[i]) && given.kind == Type::Seq && given.elem == type.elem) && !operandIs(op, i, type))
         return false;
     } else if (const Type given = operandType(op, i);
                !alike(given, type) &&

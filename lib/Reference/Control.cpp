@@ -434,8 +434,15 @@ ReducerInput Control::inputOf(const Operation &reduce) {
   input.with.runSeed = machine.options.seed;
   input.with.requestSeed = r.input->seed();
   const std::vector<ir::Operand> names = reduce.get<attr::with>();
+  const auto numbersOf = [](const Val &v) {
+    std::vector<float> numbers;
+    for (const int32_t word : v.seq)
+      numbers.push_back(std::bit_cast<float>(word));
+    return numbers;
+  };
   for (size_t i = 0; i < names.size(); ++i) {
     const Val &v = operand(reduce, i);
+    const bool ofEach = program.module.type(reduce.operands[i]).isList();
     using enum ir::Operand;
     switch (names[i]) {
     case First:
@@ -448,7 +455,10 @@ ReducerInput Control::inputOf(const Operation &reduce) {
       input.tokens = v.seq;
       break;
     case Temperature:
-      input.with.temperature = v.f;
+      if (ofEach)
+        input.temperatures = numbersOf(v);
+      else
+        input.with.temperature = v.f;
       break;
     case TopK:
       input.with.topK = v.i;
@@ -460,7 +470,10 @@ ReducerInput Control::inputOf(const Operation &reduce) {
       input.with.minP = v.f;
       break;
     case Noise:
-      input.with.noise = v.i;
+      if (ofEach)
+        input.noises = v.seq;
+      else
+        input.with.noise = v.i;
       break;
     case Ahead:
       input.ahead = v.i;
@@ -476,17 +489,16 @@ ReducerInput Control::inputOf(const Operation &reduce) {
       break;
     case Only:
     case Without: {
-      const bool ofEach = program.module.type(reduce.operands[i]).kind == ir::Type::Table;
+      const bool table = program.module.type(reduce.operands[i]).kind == ir::Type::Table;
       (names[i] == Only ? input.only : input.without) =
-          ofEach ? ReducerInput::Tokens{v.rows, true} : ReducerInput::Tokens{{v.seq}, false};
+          table ? ReducerInput::Tokens{v.rows, true} : ReducerInput::Tokens{{v.seq}, false};
       break;
     }
     case Bias:
       input.bias = v.seq;
       break;
     case By:
-      for (const int32_t word : v.seq)
-        input.by.push_back(std::bit_cast<float>(word));
+      input.by = numbersOf(v);
       break;
     case From:
     case Ngram:

@@ -72,6 +72,9 @@ struct ReducerInput {
   std::optional<Tokens> only, without;
   std::vector<int32_t> bias;
   std::vector<float> by;
+  /// One for each row that is read, in place of those of `with`.
+  std::optional<std::vector<float>> temperatures;
+  std::optional<std::vector<int32_t>> noises;
   /// Adds what changes the i-th row that is read by hand.
   void changeByHand(RowEdits &edits, int64_t i) const;
   std::string result = "logits"; ///< of the model: what it reads

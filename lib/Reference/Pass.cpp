@@ -167,6 +167,10 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
   for (const auto *tokens : {&input.only, &input.without})
     if (*tokens && (*tokens)->ofEach && std::ssize((*tokens)->rows) < last - first)
       return outOfRange(last - first, std::ssize((*tokens)->rows));
+  for (const int64_t given : {input.temperatures ? std::ssize(*input.temperatures) : last - first,
+                              input.noises ? std::ssize(*input.noises) : last - first})
+    if (given < last - first)
+      return outOfRange(last - first, given);
   if (input.bias.size() != input.by.size())
     return outOfRange(std::ssize(input.bias), std::ssize(input.by));
   return std::nullopt;
@@ -221,6 +225,10 @@ RowReduction ReducerInput::of(int64_t i, const Row &row) const {
   r.position = static_cast<int32_t>(static_cast<uint32_t>(row.position) + 1 + static_cast<uint32_t>(ahead));
   if (tokens)
     r.token = (*tokens)[i];
+  if (temperatures)
+    r.temperature = (*temperatures)[i];
+  if (noises)
+    r.noise = (*noises)[i];
   return r;
 }
 

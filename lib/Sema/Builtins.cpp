@@ -161,6 +161,18 @@ ExprRef Expressions::taken(const ast::Expr &e, const Parameter &p, Arguments &ar
     diags.report(Diag::TypeMismatch, e.loc, what, "i32 or f32", v->type.str());
     return nullptr;
   }
+  if (const auto [one, each] = p.type.split(" or "); !each.empty()) { // for all rows, or one for each
+    const Elem elem = *elemNamed(one);
+    const ExprRef v = convert(value(e), elem);
+    if (!v || v->type.is(elem))
+      return v;
+    if (v->type.seq && v->type.elem == elem)
+      return hasRoom(ctx, v->type, what, e.loc, v.get()) ? v : nullptr;
+    diags.report(Diag::TypeMismatch, e.loc, what, fmt::format("{}, or a sequence with one for each row", one),
+                 v->type.str());
+    noteCast(diags, v->type, elem, e);
+    return nullptr;
+  }
   llvm::StringRef name = p.type;
   const bool table = name.consume_back("[,]"), seq = name.consume_back("[]");
   const Elem elem = *elemNamed(name);

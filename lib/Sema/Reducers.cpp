@@ -89,7 +89,9 @@ bool knownAtCall(Context &ctx, const Expr &e, const Reductions &call, const std:
 
 /// A setting is one that a request may have, as far as it is known here.
 static bool checkSetting(Diagnostics &diags, const Expr &v, const std::string &name, const std::string &reducer) {
-  const auto c = evaluate(v);
+  if (v.kind == Expr::SeqMake || v.kind == Expr::SeqConst) // one for each row
+    return llvm::all_of(v.args, [&](const ExprRef &item) { return checkSetting(diags, *item, name, reducer); });
+  const auto c = v.type.isScalar() ? evaluate(v) : std::nullopt;
   if (!c && v.kind == Expr::Select)
     return checkSetting(diags, *v.args[1], name, reducer) && checkSetting(diags, *v.args[2], name, reducer);
   const auto within = [&](bool good, const char *wanted, const std::string &found) {

@@ -29,8 +29,11 @@ llvm::ArrayRef<ReducerInfo> reducers();
 Type typeOf(Operand operand);
 /// Whether it may as well be a table of tokens, with one row for each row that is read.
 bool mayBeTable(Operand operand);
-/// What changes rows of logits by hand.
+/// Whether it is a number that may as well be a sequence, with one for each row that is read.
+bool mayBeOfEach(Operand operand);
+/// What changes rows of logits by hand, and numbers that rows may have each for itself.
 inline constexpr Operand byHand[] = {Operand::Only, Operand::Without, Operand::Bias, Operand::By};
+inline constexpr Operand ofEach[] = {Operand::Temperature, Operand::Noise};
 /// Null: no reducer has that name.
 const ReducerInfo *reducerNamed(llvm::StringRef name);
 
