@@ -9,7 +9,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 25;
+constexpr int kAbiVersion = 26;
 
 /// Models of this kernel. The text of a unit for several says so in front of what it includes.
 #ifdef MEGALITH_MODELS

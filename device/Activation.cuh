@@ -72,6 +72,12 @@ template <class ControlType> struct ActivationOf : Binders {
   template <class T = int> __device__ Items<T> input(const abi::InputRange &range) const {
     return {reinterpret_cast<const WordOf<T> *>(p.inputs + range.begin), range.length};
   }
+  /// A table that it brought: how many rows there are, the length of each, then rows of `Columns` words.
+  template <int Columns, class T = int> __device__ TableItems<T> inputTable(const abi::InputRange &range) const {
+    const int *const words = p.inputs + range.begin;
+    const int rows = range.length > 0 ? words[0] : 0;
+    return {words + 1, reinterpret_cast<const WordOf<T> *>(words + 1 + rows), Columns, rows};
+  }
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   /// Of the last row alone.
   __device__ Results lastResult() const {

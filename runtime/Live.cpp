@@ -17,7 +17,7 @@ RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
   out.endWords = static_cast<int>(upTo(std::max<size_t>(1, table.endWords), 4));
   int64_t inputs = 0;
   for (const Manifest::InputField &input : m.inputs)
-    inputs += input.capacity.value_or(0);
+    inputs += mostWords(input);
   out.inputWords = static_cast<int>(upTo(static_cast<size_t>(inputs), 4));
   out.tokenWords = static_cast<int>(upTo(table.tokens, 4));
   out.descriptorBytes = upTo(m.requestBytes, 16);

@@ -101,7 +101,11 @@ static Manifest::InputField readInput(const JsonView &j) {
   input.offset = count(j, "offset");
   if (const auto capacity = j.find("capacity"))
     input.capacity = capacity->integer(1);
-  if (const auto otherwise = j.find("otherwise"); otherwise && input.capacity && input.type == "f32") {
+  if (const auto rows = j.find("rows"))
+    input.rows = rows->integer(1);
+  if (const auto otherwise = j.find("otherwise"); otherwise && input.rows) {
+    input.otherwise = std::vector<std::vector<int32_t>>(); // it has no rows
+  } else if (otherwise && input.capacity && input.type == "f32") {
     std::vector<float> numbers;
     otherwise->list([&](const JsonView &number) { numbers.push_back(static_cast<float>(number.number())); });
     input.otherwise = std::move(numbers);

@@ -83,20 +83,22 @@ struct FormatOfRequest {
 };
 
 /// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of
-/// integers (tokens) or of numbers.
-using InputValue = std::variant<int64_t, double, bool, std::vector<int32_t>, std::vector<float>>;
+/// integers (tokens) or of numbers, a table with rows of these.
+using InputValue = std::variant<int64_t, double, bool, std::vector<int32_t>, std::vector<float>,
+                                std::vector<std::vector<int32_t>>, std::vector<std::vector<float>>>;
 
 /// An input that a pipeline declares below `request:`.
 struct Input {
   std::string name;
   std::string type;                ///< "i32", "f32", "bool" or "token"
-  std::optional<int64_t> capacity; ///< of a sequence of these: how long it may be
+  std::optional<int64_t> capacity; ///< of a sequence of these, or of a row of a table: how long it may be
+  std::optional<int64_t> rows;     ///< of a table: how many it may have
   int64_t least = INT32_MIN;       ///< of an i32: what it may be
   int64_t most = INT32_MAX;
   /// What it is in a request that does not bring it; nullopt: every request must.
   std::optional<InputValue> otherwise;
 
-  /// As the language spells its type: `i32 in 0..16`, `token[64]`.
+  /// As the language spells its type: `i32 in 0..16`, `token[64]`, `token[4, 64]`.
   MEGALITH_API std::string spelling() const;
 };
 

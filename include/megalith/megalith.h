@@ -192,7 +192,8 @@ typedef struct megalith_edits {
 } megalith_edits;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
- *  is not NULL. Of an input of bools they are 0 and 1. A list without values may be NULL. */
+ *  is not NULL. Of an input of bools they are 0 and 1. A list without values may be NULL. Of a table each
+ *  row's length stands in front of its values; one that goes beyond them is MEGALITH_BAD_ARGUMENT. */
 typedef struct megalith_input {
   const char *name;
   const int32_t *integers; /**< of an i32, bool or token, or a sequence of these */

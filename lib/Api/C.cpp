@@ -304,12 +304,32 @@ bool programOptions(const megalith_program_options &in, ProgramOptions &out) {
   return true;
 }
 
-/// `declared`: what the pipeline says of it; null when it has no such input.
-InputValue valueOf(const megalith_input &in, const Input *declared) {
+/// The rows of a table, of which each begins with its length; nullopt: a length is none, or goes beyond the end.
+template <class Number> std::optional<InputValue> rowsOf(const Number *values, size_t count) {
+  std::vector<std::vector<Number>> rows;
+  for (size_t at = 0; at < count;) {
+    const size_t left = count - at - 1;
+    if (!(values[at] >= 0 && values[at] <= static_cast<Number>(left)) ||
+        static_cast<Number>(static_cast<size_t>(values[at])) != values[at])
+      return std::nullopt;
+    const size_t end = at + 1 + static_cast<size_t>(values[at]);
+    rows.emplace_back(values + at + 1, values + end);
+    at = end;
+  }
+  return rows;
+}
+
+/// `declared`: what the pipeline says of it; null when it has no such input. nullopt: it is no table.
+std::optional<InputValue> valueOf(const megalith_input &in, const Input *declared) {
+  if (declared && declared->rows) {
+    if (in.floats)
+      return rowsOf(in.floats, in.count);
+    return rowsOf(in.integers, in.count);
+  }
   if (!declared || declared->capacity || in.count != 1) {
     if (in.floats)
-      return std::vector<float>(in.floats, in.floats + in.count);
-    return std::vector<int32_t>(in.integers, in.integers + in.count);
+      return InputValue(std::vector<float>(in.floats, in.floats + in.count));
+    return InputValue(std::vector<int32_t>(in.integers, in.integers + in.count));
   }
   if (in.floats)
     return double(*in.floats);
@@ -318,7 +338,8 @@ InputValue valueOf(const megalith_input &in, const Input *declared) {
   return int64_t(*in.integers);
 }
 
-/// The request's inputs; false when one has no name, values in both lists, or none where it counts some.
+/// The request's inputs; false when one has no name, values in both lists, none where it counts some, or lengths of
+/// rows that go beyond its values.
 bool inputsOf(const megalith_request &in, const std::vector<Input> &declared, Request &out) {
   if (in.num_inputs && !in.inputs)
     return false;
@@ -327,7 +348,10 @@ bool inputsOf(const megalith_request &in, const std::vector<Input> &declared, Re
     if (!input.name || (input.integers && input.floats) || (input.count && !input.integers && !input.floats))
       return false;
     const auto found = llvm::find_if(declared, [&](const Input &d) { return d.name == input.name; });
-    out.inputs[input.name] = valueOf(input, found == declared.end() ? nullptr : &*found);
+    auto value = valueOf(input, found == declared.end() ? nullptr : &*found);
+    if (!value)
+      return false;
+    out.inputs[input.name] = std::move(*value);
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include "megalith/Requests/HostEvents.h"
 #include "megalith/Requests/Inputs.h"
 #include "megalith/Requests/Requests.h"
+#include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/Edits.h"
@@ -242,6 +243,12 @@ Expected<std::vector<Request>> Program::parseRequests(const std::string &text, c
 
 /// Some value that the input may have.
 static InputValue madeUp(const Input &input, int64_t vocabulary) {
+  if (input.rows) {
+    Input row = input;
+    row.rows.reset();
+    const InputValue items = madeUp(row, vocabulary);
+    return std::vector<std::vector<int32_t>>(std::min<int64_t>(*input.rows, 3), std::get<std::vector<int32_t>>(items));
+  }
   if (input.capacity) {
     std::vector<int32_t> items;
     for (int64_t i = 0; i < std::min<int64_t>(*input.capacity, 9); ++i)
@@ -267,12 +274,7 @@ std::map<std::string, InputValue> tools::madeUpInputs(const Program &program) {
 static std::string madeUpMember(const Program &program) {
   std::string members;
   for (const auto &[name, value] : tools::madeUpInputs(program)) {
-    const auto *items = std::get_if<std::vector<int32_t>>(&value);
-    const auto *whole = std::get_if<int64_t>(&value);
-    members += fmt::format("{}\"{}\": {}", members.empty() ? "" : ", ", name,
-                           items   ? fmt::format("[{}]", fmt::join(*items, ", "))
-                           : whole ? std::to_string(*whole)
-                                   : "false");
+    members += fmt::format("{}\"{}\": {}", members.empty() ? "" : ", ", name, text::dump(inputJson(value)));
   }
   return members.empty() ? "" : ", \"inputs\": {" + members + "}";
 }

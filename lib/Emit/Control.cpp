@@ -285,7 +285,7 @@ private:
       const auto s = w.record("struct Inputs");
       for (const RequestField &input : layout.inputs) {
         const std::string &name = layout.names.inputs.at(input.irName);
-        w.line("{} {};{}", input.type.kind == Type::Seq ? "::megalith::abi::InputRange" : fieldType(input.type), name,
+        w.line("{} {};{}", input.type.isList() ? "::megalith::abi::InputRange" : fieldType(input.type), name,
                name == input.irName ? "" : " // " + input.irName);
       }
     }

@@ -118,6 +118,12 @@ void PartBuilder::emitValue(const Operation &op) {
     return;
   }
   case Op::InputGet:
+    if (module.type(op.result()).kind == Type::Table) {
+      const Type &type = module.type(op.result());
+      const std::string elem = type.elem == Scalar::F32 ? ", float" : type.elem == Scalar::Bool ? ", bool" : "";
+      return define(op, Code(fmt::format("t.inputTable<{}{}>(t.r.inputs.{})", type.inner, elem,
+                                         layout.names.inputs.at(op.name))));
+    }
     if (module.type(op.result()).kind != Type::Seq)
       return define(op, Code("t.r.inputs." + layout.names.inputs.at(op.name)), true);
     return define(op, Code(fmt::format("t.input{}(t.r.inputs.{})",

@@ -240,6 +240,8 @@ std::string requestLayoutJson(const ir::Module &module) {
     nlohmann::ordered_json entry = {{"name", op.name}, {"type", word(op.get<attr::type>())}, {"offset", input.offset}};
     if (op.has<attr::capacity>())
       entry["capacity"] = op.get<attr::capacity>();
+    if (op.has<attr::rows>())
+      entry["rows"] = op.get<attr::rows>();
     if (op.get<attr::optional>() && op.has<attr::capacity>() && op.get<attr::type>() == ir::Scalar::F32)
       entry["otherwise"] = op.get<attr::numbers>();
     else if (op.get<attr::optional>() && op.has<attr::capacity>())

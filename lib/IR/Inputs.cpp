@@ -3,6 +3,8 @@
 namespace megalith::ir {
 
 static InputValue defaultOf(const Operation &op) {
+  if (op.has<attr::rows>()) // it has no rows
+    return std::vector<std::vector<int32_t>>();
   if (op.has<attr::capacity>() && op.get<attr::type>() == Scalar::F32) {
     const std::vector<double> &numbers = op.get<attr::numbers>();
     return std::vector<float>(numbers.begin(), numbers.end());
@@ -27,6 +29,8 @@ std::vector<Input> inputsOf(const Module &module) {
     input.type = word(op->get<attr::type>());
     if (op->has<attr::capacity>())
       input.capacity = op->get<attr::capacity>();
+    if (op->has<attr::rows>())
+      input.rows = op->get<attr::rows>();
     input.least = op->get<attr::least>();
     input.most = op->get<attr::most>();
     if (op->get<attr::optional>())

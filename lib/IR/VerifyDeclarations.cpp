@@ -10,7 +10,7 @@ Type declaredType(const Operation &declaration) {
   if (!declaration.has<attr::capacity>())
     return Type::scalar(s);
   const int64_t capacity = declaration.get<attr::capacity>();
-  if (declaration.op == Op::Field && declaration.has<attr::rows>())
+  if (declaration.has<attr::rows>())
     return Type::table(declaration.get<attr::rows>(), capacity, s);
   // A longer one is a view: no value keeps it.
   return Type::seq(capacity > mostCapacity ? 0 : capacity, s);
@@ -176,6 +176,14 @@ bool Verifier::checkInput(const Operation &op) {
     return fail(op, "only an `i32` has `least` and `most`");
   if (op.get<attr::least>() > op.get<attr::most>())
     return fail(op, "`least` is above `most`");
+  if (op.has<attr::rows>()) {
+    if (!op.has<attr::capacity>() || op.get<attr::capacity>() > mostCapacity)
+      return fail(op, fmt::format("the rows of a table have a `capacity` of at most {}", mostCapacity));
+    if (op.get<attr::rows>() * op.get<attr::capacity>() > limits::inputCapacity)
+      return fail(op, fmt::format("a table has more than {} elements", limits::inputCapacity));
+    return (!op.has<attr::init>() && !op.has<attr::items>() && !op.has<attr::numbers>()) ||
+           fail(op, "the default of a table has no rows");
+  }
   if (!op.has<attr::optional>())
     return (!op.has<attr::init>() && !op.has<attr::items>() && !op.has<attr::numbers>()) ||
            fail(op, "only what is `optional` has a default");

@@ -114,8 +114,10 @@ private:
 
   static void input(Operation &o, const CheckedInput &i) {
     o.set<attr::type>(scalarOf(i.type.elem));
-    if (i.type.seq)
+    if (!i.type.isScalar())
       o.set<attr::capacity>(i.type.capacity);
+    if (i.type.table)
+      o.set<attr::rows>(i.type.rows);
     if (i.range != sema::Range()) {
       o.set<attr::least>(i.range.lo);
       o.set<attr::most>(i.range.hi);
@@ -123,7 +125,7 @@ private:
     if (i.required)
       return;
     o.set<attr::optional>(true);
-    if (!i.type.seq)
+    if (i.type.isScalar())
       o.set<attr::init>(numberOf(i.init));
     else if (!i.items.empty())
       setList(o, i.type.elem, i.items);

@@ -24,6 +24,10 @@ Val reference::constantValue(ir::Number number, ir::Type type) {
 
 Val reference::valueOfInput(const Input &input, const Request &request) {
   Val val;
+  if (input.rows) {
+    val.rows = inputRows(input, request);
+    return val;
+  }
   std::vector<int32_t> words = inputWords(input, request);
   if (input.capacity)
     val.seq = std::move(words);

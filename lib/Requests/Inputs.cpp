@@ -12,6 +12,8 @@ using namespace megalith;
 using nlohmann::json;
 
 std::string Input::spelling() const {
+  if (rows)
+    return fmt::format("{}[{}, {}]", type, *rows, *capacity);
   if (capacity)
     return fmt::format("{}[{}]", type, *capacity);
   if (least == INT32_MIN && most == INT32_MAX)
@@ -32,7 +34,24 @@ std::string shown(const InputValue &value) {
     return fmt::format("`{}`", *d);
   if (const auto *b = std::get_if<bool>(&value))
     return *b ? "`true`" : "`false`";
-  return std::holds_alternative<std::vector<int32_t>>(value) ? "a list of integers" : "a list of numbers";
+  const bool whole = std::holds_alternative<std::vector<int32_t>>(value);
+  return whole || std::holds_alternative<std::vector<float>>(value) ? whole ? "a list of integers" : "a list of numbers"
+                                                                    : "a list of lists";
+}
+
+/// The rows of a table; nullopt: it is none. A list without elements may be one without rows.
+std::optional<std::vector<InputValue>> rowsOf(const InputValue &value) {
+  return std::visit(
+      [](const auto &held) -> std::optional<std::vector<InputValue>> {
+        if constexpr (requires { held.size(); }) {
+          if constexpr (requires { held[0].size(); })
+            return std::vector<InputValue>(held.begin(), held.end());
+          if (held.empty())
+            return std::vector<InputValue>();
+        }
+        return std::nullopt;
+      },
+      value);
 }
 
 /// Checks one value against its declaration. The result is what is wrong with `input NAME`; empty: nothing.
@@ -69,7 +88,7 @@ public:
     const auto *real = std::get_if<std::vector<float>>(&value);
     const bool numbers = input.type == "f32";
     // A list without elements has no type of its own.
-    if (!(numbers ? real != nullptr : whole != nullptr) && !(whole && whole->empty()) && !(real && real->empty()))
+    if (!(whole || (real && (numbers || real->empty()))))
       return fmt::format("must be a list of {}, found {}",
                          input.type == "token"  ? "token ids"
                          : input.type == "bool" ? "`true` and `false`"
@@ -87,6 +106,18 @@ public:
                      : fmt::format("has {}, expected {} to {}", item, least, most);
     if (real && !std::all_of(real->begin(), real->end(), [](float f) { return std::isfinite(f); }))
       return "has a number that an f32 cannot hold";
+    return "";
+  }
+
+  std::string table(const InputValue &value) const {
+    const auto rows = rowsOf(value);
+    if (!rows)
+      return "must be a list of lists, found " + shown(value);
+    if (rows->size() > static_cast<uint64_t>(*input.rows))
+      return fmt::format("has {} rows, more than the {} that it may have", rows->size(), *input.rows);
+    for (size_t i = 0; i < rows->size(); ++i)
+      if (const std::string wrong = sequence((*rows)[i]); !wrong.empty())
+        return fmt::format("{} in row {}", wrong, i);
     return "";
   }
 
@@ -116,7 +147,10 @@ std::optional<InputProblem> megalith::checkInputs(const std::vector<Input> &decl
       return InputProblem{name, fmt::format("the pipeline has no input `{}`; {}", text::printable(name, 120),
                                             declared.empty() ? "it has none" : "it has " + namesOf(declared))};
     const ValueCheck check(*input, vocabSize);
-    if (const std::string wrong = input->capacity ? check.sequence(value) : check.scalar(value); !wrong.empty())
+    if (const std::string wrong = input->rows       ? check.table(value)
+                                  : input->capacity ? check.sequence(value)
+                                                    : check.scalar(value);
+        !wrong.empty())
       return InputProblem{name, fmt::format("input `{}` {}", name, wrong)};
   }
   for (const Input &input : declared)
@@ -126,8 +160,34 @@ std::optional<InputProblem> megalith::checkInputs(const std::vector<Input> &decl
   return std::nullopt;
 }
 
+static std::optional<InputValue> listOf(const json &list);
+
+/// A list of lists; nullopt when they are not of one kind.
+static std::optional<InputValue> tableOf(const json &list) {
+  std::vector<std::vector<int32_t>> whole;
+  std::vector<std::vector<float>> real;
+  bool isReal = false;
+  for (const json &row : list) {
+    const auto items = listOf(row);
+    if (!items)
+      return std::nullopt;
+    const auto *integers = std::get_if<std::vector<int32_t>>(&*items);
+    const auto *numbers = std::get_if<std::vector<float>>(&*items);
+    if (!integers && !numbers)
+      return std::nullopt;
+    isReal |= numbers != nullptr;
+    whole.push_back(integers ? *integers : std::vector<int32_t>());
+    real.push_back(numbers ? *numbers : std::vector<float>(integers->begin(), integers->end()));
+  }
+  if (isReal)
+    return real;
+  return whole;
+}
+
 /// A list of JSON; nullopt when its elements are not of one kind.
 static std::optional<InputValue> listOf(const json &list) {
+  if (!list.empty() && std::all_of(list.begin(), list.end(), [](const json &row) { return row.is_array(); }))
+    return tableOf(list);
   const auto all = [&](auto test) { return std::all_of(list.begin(), list.end(), test); };
   std::vector<int32_t> whole;
   std::vector<float> real;
@@ -152,11 +212,36 @@ static std::optional<InputValue> listOf(const json &list) {
   return real;
 }
 
-std::optional<InputProblem> megalith::readInputs(const json &inputs, bool byteVocabulary, Request &request) {
+static std::vector<int32_t> bytesOf(const json &text) {
+  std::vector<int32_t> bytes;
+  for (unsigned char byte : text.get_ref<const std::string &>())
+    bytes.push_back(byte);
+  return bytes;
+}
+
+/// A text, or a list of texts.
+static bool isText(const json &value) {
+  return value.is_string() ||
+         (value.is_array() && !value.empty() &&
+          std::all_of(value.begin(), value.end(), [](const json &row) { return row.is_string(); }));
+}
+
+/// A list of bools, or rows that are.
+static bool hasBools(const json &value) {
+  return value.is_array() &&
+         std::any_of(value.begin(), value.end(), [](const json &item) { return item.is_boolean() || hasBools(item); });
+}
+
+std::optional<InputProblem> megalith::readInputs(const json &inputs, const std::vector<Input> &declared,
+                                                 bool byteVocabulary, Request &request) {
   for (const auto &[name, value] : inputs.items()) {
     const auto wrong = [&](const std::string &what) {
       return InputProblem{name, fmt::format("input `{}` {}", text::printable(name, 120), what)};
     };
+    const auto input =
+        std::find_if(declared.begin(), declared.end(), [&, of = name](const Input &each) { return each.name == of; });
+    if (input != declared.end() && input->type != "bool" && hasBools(value)) // they are no numbers
+      return wrong(fmt::format("must be {}, found `{}`", input->spelling(), jsonShort(value)));
     std::optional<InputValue> taken;
     if (value.is_boolean())
       taken = value.get<bool>();
@@ -164,20 +249,21 @@ std::optional<InputProblem> megalith::readInputs(const json &inputs, bool byteVo
       taken = *whole;
     else if (value.is_number())
       taken = value.get<double>();
-    else if (value.is_array())
-      taken = listOf(value);
-    else if (value.is_string() && !byteVocabulary)
+    else if (isText(value) && !byteVocabulary)
       return wrong("is a text, which needs a model whose vocabulary is bytes; give token ids");
     else if (value.is_string())
-      taken = [&] {
-        std::vector<int32_t> bytes;
-        for (unsigned char byte : value.get_ref<const std::string &>())
-          bytes.push_back(byte);
-        return bytes;
-      }();
+      taken = bytesOf(value);
+    else if (isText(value)) {
+      std::vector<std::vector<int32_t>> rows;
+      for (const json &row : value)
+        rows.push_back(bytesOf(row));
+      taken = std::move(rows);
+    } else if (value.is_array())
+      taken = listOf(value);
     if (!taken)
       return wrong(
-          fmt::format("must be a number, `true`, `false`, or a list of one of these, found `{}`", jsonShort(value)));
+          fmt::format("must be a number, `true`, `false`, a list of one of these, or a list of such lists, found `{}`",
+                      jsonShort(value)));
     request.inputs[name] = std::move(*taken);
   }
   return std::nullopt;
@@ -198,7 +284,26 @@ struct InputWords {
     for (Number item : items)
       add(item);
   }
+  template <class Number> void operator()(const std::vector<std::vector<Number>> &rows) {
+    for (const std::vector<Number> &row : rows)
+      (*this)(row);
+  }
 };
+
+/// A table of words, as Inputs.h says.
+std::vector<int32_t> tableWords(const Input &input, const std::vector<InputValue> &rows) {
+  std::vector<int32_t> out = {static_cast<int32_t>(rows.size())};
+  std::vector<InputWords> each;
+  for (const InputValue &row : rows) {
+    std::visit(each.emplace_back(InputWords{input.type == "f32", {}}), row);
+    out.push_back(static_cast<int32_t>(each.back().words.size()));
+  }
+  for (InputWords &row : each) {
+    row.words.resize(*input.capacity);
+    out.insert(out.end(), row.words.begin(), row.words.end());
+  }
+  return out;
+}
 
 } // namespace
 
@@ -206,14 +311,44 @@ std::vector<int32_t> megalith::inputWords(const Input &input, const Request &req
   const auto found = request.inputs.find(input.name);
   const bool given = found != request.inputs.end();
   InputWords words{input.type == "f32", {}};
+  if (input.rows)
+    return tableWords(input, given             ? rowsOf(found->second).value_or(std::vector<InputValue>())
+                             : input.otherwise ? rowsOf(*input.otherwise).value_or(std::vector<InputValue>())
+                                               : std::vector<InputValue>());
   if (given || input.otherwise)
     std::visit(words, given ? found->second : *input.otherwise);
   return std::move(words.words);
 }
 
+std::vector<std::vector<int32_t>> megalith::inputRows(const Input &input, const Request &request) {
+  const std::vector<int32_t> words = inputWords(input, request);
+  std::vector<std::vector<int32_t>> rows;
+  for (int32_t i = 0; i < words[0]; ++i) {
+    const auto begin = words.begin() + 1 + words[0] + i * *input.capacity;
+    rows.emplace_back(begin, begin + words[1 + i]);
+  }
+  return rows;
+}
+
+int64_t megalith::mostWords(const Input &input) {
+  return input.rows ? 1 + *input.rows * (1 + *input.capacity) : input.capacity.value_or(0);
+}
+
 InputValue megalith::inputValue(const Input &input, const Request &request) {
   std::vector<int32_t> words = inputWords(input, request);
   const auto real = [](int32_t word) { return std::bit_cast<float>(word); };
+  if (input.rows) {
+    std::vector<std::vector<int32_t>> rows = inputRows(input, request);
+    if (input.type != "f32")
+      return rows;
+    std::vector<std::vector<float>> numbers;
+    for (const std::vector<int32_t> &row : rows) {
+      numbers.emplace_back();
+      for (const int32_t word : row)
+        numbers.back().push_back(real(word));
+    }
+    return numbers;
+  }
   if (input.capacity && input.type != "f32")
     return words;
   if (input.capacity) {

@@ -36,9 +36,15 @@ ordered_json megalith::samplingJson(const Sampling &s) {
 ordered_json megalith::inputJson(const InputValue &value) {
   return std::visit(
       [](const auto &held) -> ordered_json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::vector<float>>)
+        using Held = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Held, std::vector<float>>) {
           return std::vector<double>(held.begin(), held.end());
-        else
+        } else if constexpr (std::is_same_v<Held, std::vector<std::vector<float>>>) {
+          ordered_json rows = ordered_json::array();
+          for (const std::vector<float> &row : held)
+            rows.push_back(inputJson(row));
+          return rows;
+        } else
           return held;
       },
       value);

@@ -2,15 +2,13 @@
 #ifndef MEGALITH_LIB_REQUESTS_REQUESTTEXT_H
 #define MEGALITH_LIB_REQUESTS_REQUESTTEXT_H
 
-#include "megalith/Request.h"
+#include "megalith/Requests/Inputs.h"
 #include <nlohmann/json.hpp>
 
 namespace megalith {
 
 /// Numbers are the shortest decimals that name these f32.
 nlohmann::ordered_json samplingJson(const Sampling &sampling);
-/// An f32 has a point.
-nlohmann::ordered_json inputJson(const InputValue &value);
 
 } // namespace megalith
 #endif

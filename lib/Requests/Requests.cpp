@@ -434,7 +434,7 @@ std::optional<FileError> LineReader::readInputValues() {
     return fail("request-input",
                 fmt::format("request `{}`: `inputs` must be an object, found `{}`", shownId(), jsonShort(*inputs)),
                 "inputs");
-  auto problem = given ? readInputs(*inputs, Options.byteVocabulary, Out) : std::nullopt;
+  auto problem = given ? readInputs(*inputs, Options.inputs, Options.byteVocabulary, Out) : std::nullopt;
   if (!problem)
     problem = checkInputs(Options.inputs, Out, Options.vocabSize);
   if (!problem)

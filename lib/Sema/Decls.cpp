@@ -50,10 +50,6 @@ std::optional<CheckedField> Declarations::checkField(const ast::FieldDecl &decl,
   if (decl.dims.empty()) {
     field.type = Type::scalar(elem);
   } else {
-    if (isInput && decl.dims.size() > 1) {
-      diags.report(Diag::Unsupported, decl.type.loc, "an input that is a table", fmt::format("`{}[n]`", type));
-      return std::nullopt;
-    }
     if (decl.dims.size() > 2) {
       diags.report(Diag::Unsupported, decl.type.loc, "a table with more than two dimensions",
                    fmt::format("`{}[rows, n]`", type));
@@ -65,7 +61,7 @@ std::optional<CheckedField> Declarations::checkField(const ast::FieldDecl &decl,
       auto size = constantInt(ctx, *dim, what);
       if (!size)
         return std::nullopt;
-      const int64_t most = isInput ? mostInputCapacity : mostCapacity;
+      const int64_t most = isInput && decl.dims.size() == 1 ? mostInputCapacity : mostCapacity;
       if (*size < 1 || *size > most) {
         diags.report(Diag::TypeMismatch, dim->loc, what, fmt::format("from 1 to {}", most), *size);
         return std::nullopt;
@@ -75,6 +71,11 @@ std::optional<CheckedField> Declarations::checkField(const ast::FieldDecl &decl,
     field.type = sizes.size() == 1 ? Type::sequence(sizes[0], elem) : Type::tableOf(sizes[0], sizes[1], elem);
     if (!isInput && !hasRoom(ctx, field.type, fmt::format("`{}`", field.name), decl.type.loc))
       return std::nullopt;
+    if (isInput && field.type.table && sizes[0] * sizes[1] > mostInputCapacity) {
+      diags.report(Diag::TypeMismatch, decl.type.loc, fmt::format("the number of elements of `{}`", field.name),
+                   fmt::format("at most {}", mostInputCapacity), sizes[0] * sizes[1]);
+      return std::nullopt;
+    }
   }
   field.init.elem = elem;
   if (decl.range && !isInput) {
@@ -108,6 +109,12 @@ bool Declarations::checkDefault(const ast::Expr &e, CheckedInput &input) {
   v = convert(adopt(v, input.type), input.type.elem);
   if (!v->type.sameShape(input.type) || v->type.elem != input.type.elem) {
     diags.report(Diag::TypeMismatch, e.loc, what, input.type.str(), v->type.str());
+    return false;
+  }
+  if (input.type.table) {
+    if ((v->kind == Expr::SeqMake || v->kind == Expr::SeqConst) && v->args.empty())
+      return true;
+    diags.report(Diag::Unsupported, e.loc, "a default with rows", "`input([])`, which has none");
     return false;
   }
   if (!input.type.seq) {

@@ -26,14 +26,16 @@ class Input:
     type: str
     """`i32`, `f32`, `bool` or `token`"""
     capacity: int | None
-    """Of a sequence: how long it may be."""
+    """Of a sequence, or of a row of a table: how long it may be."""
+    rows: int | None
+    """Of a table: how many it may have."""
     least: int
     most: int
     default: Any
     required: bool
     """There is no default."""
     spelling: str
-    """As the language has it: `i32 in 0..16`, `token[64]`."""
+    """As the language has it: `i32 in 0..16`, `token[64]`, `token[4, 64]`."""
 
 
 @dataclass(frozen=True)

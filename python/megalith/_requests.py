@@ -164,6 +164,16 @@ def prompt_of(value: Prompt, encode: Encode | None) -> npt.NDArray[np.int32]:
 
 
 def _input_of(name: str, value: Any, declared: Mapping[str, Mapping[str, Any]], encode: Encode | None) -> Any:
+    if declared.get(name, {}).get("rows") is not None:
+        if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)):
+            raise TypeError(f"input `{name}` must be a list of rows")
+        if any(not isinstance(row, (str, bytes, Sequence, np.ndarray)) for row in value):
+            raise TypeError(f"input `{name}` must be a list of rows, each a list")
+        return [_list_of(name, row, declared, encode) for row in value]
+    return _list_of(name, value, declared, encode)
+
+
+def _list_of(name: str, value: Any, declared: Mapping[str, Mapping[str, Any]], encode: Encode | None) -> Any:
     if isinstance(value, (str, bytes)):
         return prompt_of(value, encode)
     if isinstance(value, (bool, np.bool_)):

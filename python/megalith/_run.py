@@ -49,6 +49,9 @@ def _with_tokens(line: str, tokenizer: texts.Tokenizer) -> str:
         if isinstance(value, str):
             inputs[name] = tokenizer.encode(value)
             is_changed = True
+        elif isinstance(value, list) and value and all(isinstance(row, str) for row in value):
+            inputs[name] = [tokenizer.encode(row) for row in value]
+            is_changed = True
     if "eos" not in request:  # as in a session with the tokenizer
         request["eos"] = list(tokenizer.eos)
         is_changed = True

@@ -84,7 +84,16 @@ static InputValue inputOf(const std::string &name, nb::handle value) {
     return valueOf<int64_t>(value, "inputs." + name);
   if (PyFloat_Check(value.ptr()))
     return nb::cast<double>(value);
-  if (nb::cast<std::string>(value.attr("dtype").attr("kind")) == "f")
+  const auto isReal = [](nb::handle array) { return nb::cast<std::string>(array.attr("dtype").attr("kind")) == "f"; };
+  const auto rowsOf = [&]<class Number>(std::vector<std::vector<Number>> rows) {
+    for (nb::handle row : value)
+      rows.push_back(valuesOf<Number>(row));
+    return rows;
+  };
+  if (PyList_Check(value.ptr())) // rows of a table, which are of one kind
+    return nb::len(value) > 0 && isReal(value[0]) ? InputValue(rowsOf(std::vector<std::vector<float>>()))
+                                                  : InputValue(rowsOf(std::vector<std::vector<int32_t>>()));
+  if (isReal(value))
     return valuesOf<float>(value);
   return valuesOf<int32_t>(value);
 }
@@ -92,10 +101,16 @@ static InputValue inputOf(const std::string &name, nb::handle value) {
 static nb::object objectOf(const InputValue &value) {
   return std::visit(
       [](const auto &v) -> nb::object {
-        if constexpr (requires { v.size(); })
+        if constexpr (requires { v[0].size(); }) {
+          nb::list rows;
+          for (const auto &row : v)
+            rows.append(arrayOf(row));
+          return rows;
+        } else if constexpr (requires { v.size(); }) {
           return arrayOf(v);
-        else
+        } else {
           return nb::cast(v);
+        }
       },
       value);
 }
@@ -177,6 +192,7 @@ nb::list listOf(const std::vector<Input> &inputs) {
     one["name"] = text(input.name);
     one["type"] = text(input.type);
     one["capacity"] = input.capacity ? nb::cast(*input.capacity) : nb::none();
+    one["rows"] = input.rows ? nb::cast(*input.rows) : nb::none();
     one["least"] = input.least;
     one["most"] = input.most;
     one["default"] = input.otherwise ? objectOf(*input.otherwise) : nb::none();

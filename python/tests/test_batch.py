@@ -354,3 +354,49 @@ def test_names_and_defaults_are_those_of_the_library(monkeypatch):
     assert {each.name for each in dataclasses.fields(megalith.End)} == ends | {
         each.snake for each in entries("RequestEnd.def", ["LIVE_END"])
     }
+
+
+TABLES = """
+pipeline: tables
+models: {target: {}}
+request: {texts: "token[3, 4] = input([])", grades: "f32[2, 2] = input"}
+states:
+  fault: FAILED
+  QUEUED: {initial: true, next: [GIVE]}
+  GIVE: {slot: true, next: [DONE]}
+  DONE: {terminal: true}
+  FAILED: {terminal: true}
+kv: {target: {pages: 8, page_tokens: 4}}
+stages:
+  admit: {on: QUEUED, do: [], goto: GIVE}
+  give:
+    on: GIVE
+    do:
+      - sum_: sum(i in 0..len(grades), sum(j in 0..len(grades[i]), grades[i][j]))
+      - append([token(len(texts)), token(i32(sum_ * 2.0))] + (texts[-1] if len(texts) > 0 else []))
+    goto: DONE
+"""
+
+
+def test_inputs_that_are_tables():
+    program = megalith.compile("tables.yaml", DEMO, texts={"tables.yaml": TABLES}, params={})
+    texts, grades = program.inputs
+    assert (texts.rows, texts.capacity, texts.spelling, texts.default) == (3, 4, "token[3, 4]", [])
+    assert grades.rows == 2 and grades.required
+    kernel = program.load("reference")
+
+    def tokens(**inputs):
+        (result,) = kernel.run([megalith.Request([1], 8, eos=[], inputs=inputs)])
+        return result.tokens.tolist()
+
+    assert tokens(grades=[]) == [0, 0]
+    assert tokens(grades=[[1, 2], [0.5]], texts=[[1], [2, 3]]) == [2, 7, 2, 3]
+    assert tokens(grades=np.array([[1, 2], [3, 4]]), texts=["ab", "cd"]) == [2, 20, 99, 100]
+    assert tokens(grades=[[], []], texts=[[], [], []]) == [3, 0]
+    with kernel.session() as session:
+        assert list(session.generate([1], 8, eos=[], inputs={"grades": [[2]], "texts": [[9]]})) == [1, 4, 9]
+    for wrong in 5, [5], "ab", [[[1]]]:
+        with pytest.raises((TypeError, megalith.Error), match="grades"):
+            tokens(grades=wrong)
+    with pytest.raises(megalith.Error, match="has 3 rows, more than the 2"):
+        tokens(grades=[[1], [1], [1]])

@@ -20,13 +20,20 @@ struct InputProblem {
 /// Checks what `request` brings against what the pipeline declares. Tokens must be below `vocabSize`.
 std::optional<InputProblem> checkInputs(const std::vector<Input> &declared, const Request &request, int64_t vocabSize);
 
-/// Takes the values of the object `inputs` of a line of requests. A text stands for its bytes where `byteVocabulary`
-/// allows it. What they must be is checked by checkInputs().
-std::optional<InputProblem> readInputs(const nlohmann::json &inputs, bool byteVocabulary, Request &request);
+/// Takes the values of the object `inputs` of a line of requests for what is `declared`. A text stands for its bytes
+/// where `byteVocabulary` allows it. What they must be is checked by checkInputs().
+std::optional<InputProblem> readInputs(const nlohmann::json &inputs, const std::vector<Input> &declared,
+                                       bool byteVocabulary, Request &request);
 
-/// The value of an input as words of 32 bits: one of a scalar, those of the elements of a sequence. The request has
-/// been checked.
+/// The value of an input as words of 32 bits: one of a scalar, those of the elements of a sequence; of a table how many
+/// rows there are, the length of each, then the rows, each with room for its most. The request has been checked.
 std::vector<int32_t> inputWords(const Input &input, const Request &request);
+/// How many words it has at most; 0 of a scalar.
+int64_t mostWords(const Input &input);
+/// The words of each row of a table.
+std::vector<std::vector<int32_t>> inputRows(const Input &input, const Request &request);
+/// The value of an input as JSON: an f32 has a point.
+nlohmann::ordered_json inputJson(const InputValue &value);
 /// The same as a value of its type.
 InputValue inputValue(const Input &input, const Request &request);
 

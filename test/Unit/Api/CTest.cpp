@@ -436,6 +436,7 @@ request:
   first: token[3] = input
   share: f32 = input(1)
   loud: bool = input(false)
+  texts: token[2, 3] = input([])
 states:
   fault: FAILED
   QUEUED: {initial: true, next: [GIVE]}
@@ -451,6 +452,7 @@ stages:
     do:
       - append(first[:most])
       - append([1] if share == 0.5 and loud else [2])
+      - append(texts[-1] if len(texts) > 0 else [])
     goto: DONE
 )";
   const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
@@ -470,12 +472,13 @@ stages:
   megalith_kernel *kernel = nullptr;
   ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   const megalith_results *results = nullptr;
-  const int32_t prompt[] = {73}, two = 2, yes = 1, first[] = {5, 6, 7};
+  const int32_t prompt[] = {73}, two = 2, yes = 1, first[] = {5, 6, 7}, texts[] = {2, 40, 41, 1, 42};
   const float half = 0.5f;
   megalith_input inputs[] = {{"most", &two, nullptr, 1},
                              {"first", first, nullptr, 3},
                              {"share", nullptr, &half, 1},
-                             {"loud", &yes, nullptr, 1}};
+                             {"loud", &yes, nullptr, 1},
+                             {"texts", texts, nullptr, 5}};
   megalith_request request = MEGALITH_REQUEST_INIT;
   request.id = "a";
   request.tokens = prompt;
@@ -489,7 +492,7 @@ stages:
     errors = nullptr;
   };
   refused("input `most` (i32 in 1..9) is missing");
-  request.num_inputs = 4;
+  request.num_inputs = 5;
   EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
   request.inputs = inputs;
   inputs[0].floats = &half;
@@ -504,6 +507,9 @@ stages:
   EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
   inputs[1].integers = first;
   inputs[1].count = 3;
+  inputs[4].count = 2;
+  EXPECT_EQ(megalith_run(kernel, &request, 1, nullptr, &results, nullptr), MEGALITH_BAD_ARGUMENT) << "half a row";
+  inputs[4].count = 5;
   // Others come later: one is taken back at once, one has no time.
   std::vector<megalith_request> requests(3, request);
   requests[1].id = "b";
@@ -533,7 +539,8 @@ stages:
   ASSERT_EQ(megalith_run(kernel, requests.data(), 3, nullptr, &results, &errors), MEGALITH_OK)
       << megalith_errors_text(errors);
   const megalith_result *ended = results->requests;
-  EXPECT_EQ(std::vector<int32_t>(ended->tokens, ended->tokens + ended->num_tokens), (std::vector<int32_t>{5, 6, 1}));
+  EXPECT_EQ(std::vector<int32_t>(ended->tokens, ended->tokens + ended->num_tokens),
+            (std::vector<int32_t>{5, 6, 1, 42}));
   EXPECT_STREQ(ended[1].finish, "cancelled");
   EXPECT_STREQ(ended[1].state, "FAILED");
   EXPECT_STREQ(ended[1].fault, "");

@@ -505,6 +505,8 @@ TEST(RequestInputs, MustBeWhatThePipelineDeclares) {
                            token = {inputOf("mark", "token")}, text = {inputOf("text", "token", 3)},
                            rates = {inputOf("rates", "f32", 3)}, left = {inputOf("left", "i32", 3)},
                            flags = {inputOf("flags", "bool", 3)};
+  std::vector<Input> texts = {inputOf("texts", "token", 3)};
+  texts[0].rows = 2;
   const auto wrong = [](const std::string &member, const std::vector<Input> &declared, bool bytes = true) {
     const std::string message = readInputsOf(member, declared, nullptr, bytes);
     EXPECT_EQ(message.substr(0, 18), "request-input:60: ") << message;
@@ -525,16 +527,31 @@ TEST(RequestInputs, MustBeWhatThePipelineDeclares) {
   EXPECT_EQ(wrong(R"("text": [0.5])", text), "input `text` must be a list of token ids, found a list of numbers");
   EXPECT_EQ(wrong(R"("text": "abc")", text, false),
             "input `text` is a text, which needs a model whose vocabulary is bytes; give token ids");
-  EXPECT_EQ(wrong(R"("text": [1, "a"])", text), "input `text` must be a number, `true`, `false`, or a list of one of "
-                                                "these, found `[1,\"a\"]`");
-  EXPECT_EQ(wrong(R"("text": {})", text), "input `text` must be a number, `true`, `false`, or a list of one of these, "
-                                          "found `{}`");
-  EXPECT_EQ(wrong(R"("text": null)", text), "input `text` must be a number, `true`, `false`, or a list of one of "
-                                            "these, found `null`");
-  EXPECT_EQ(wrong(R"("text": [4294967296])", text), "input `text` must be a number, `true`, `false`, or a list of one "
-                                                    "of these, found `[4294967296]`");
+  EXPECT_EQ(wrong(R"("text": [1, "a"])", text),
+            "input `text` must be a number, `true`, `false`, a list of one of these, or "
+            "a list of such lists, found `[1,\"a\"]`");
+  EXPECT_EQ(wrong(R"("text": {})", text), "input `text` must be a number, `true`, `false`, a list of one of these, "
+                                          "or a list of such lists, found `{}`");
+  EXPECT_EQ(wrong(R"("text": null)", text), "input `text` must be a number, `true`, `false`, a list of one of "
+                                            "these, or a list of such lists, found `null`");
+  EXPECT_EQ(wrong(R"("text": [4294967296])", text), "input `text` must be a number, `true`, `false`, a list of one "
+                                                    "of these, or a list of such lists, found `[4294967296]`");
   EXPECT_EQ(wrong(R"("rates": [1e39])", rates), "input `rates` has a number that an f32 cannot hold");
-  EXPECT_EQ(wrong(R"("rates": [true])", rates), "input `rates` must be a list of numbers, found a list of integers");
+  EXPECT_EQ(wrong(R"("rates": [true])", rates), "input `rates` must be f32[3], found `[true]`");
+  EXPECT_EQ(wrong(R"("left": [1, true])", left), "input `left` must be i32[3], found `[1,true]`");
+  EXPECT_EQ(wrong(R"("texts": [1])", texts), "input `texts` must be a list of lists, found a list of integers");
+  EXPECT_EQ(wrong(R"("texts": 1)", texts), "input `texts` must be a list of lists, found `1`");
+  EXPECT_EQ(wrong(R"("texts": [[1], [2], [3]])", texts), "input `texts` has 3 rows, more than the 2 that it may have");
+  EXPECT_EQ(wrong(R"("texts": [[1], [2, 3, 4, 5]])", texts),
+            "input `texts` has 4 elements, more than the 3 that it may have in row 1");
+  EXPECT_EQ(wrong(R"("texts": [[1], [260]])", texts),
+            "input `texts` has token 260, which is outside the vocabulary of 260 in row 1");
+  EXPECT_EQ(wrong(R"("texts": [[1], [0.5]])", texts),
+            "input `texts` must be a list of token ids, found a list of numbers in row 0"); // one row with a point
+                                                                                            // makes all such
+  EXPECT_EQ(wrong(R"("texts": [[[1]]])", texts), "input `texts` must be a number, `true`, `false`, a list of one of "
+                                                 "these, or a list of such lists, found `[[[1]]]`");
+  EXPECT_EQ(wrong(R"("text": [[1]])", text), "input `text` must be a list of token ids, found a list of lists");
   EXPECT_EQ(wrong(R"("left": [0.5])", left), "input `left` must be a list of integers, found a list of numbers");
   EXPECT_EQ(wrong(R"("flags": [2])", flags), "input `flags` has 2, expected 0 to 1");
 }
@@ -543,6 +560,9 @@ TEST(RequestInputs, AreSpelledAsInTheLanguage) {
   EXPECT_EQ(tenant().spelling(), "i32 in 0..16");
   EXPECT_EQ(inputOf("a", "i32").spelling(), "i32");
   EXPECT_EQ(inputOf("a", "token", 64).spelling(), "token[64]");
+  Input table = inputOf("a", "token", 64);
+  table.rows = 4;
+  EXPECT_EQ(table.spelling(), "token[4, 64]");
 }
 
 TEST(Requests, FormatsKeepTheOrderOfTheirKeys) {

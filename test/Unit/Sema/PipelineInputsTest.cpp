@@ -104,9 +104,13 @@ TEST(PipelineInputs, DefaultsAreConstantsOfTheType) {
             "p.yaml:11:26: error: the default of input `text` must be token[4], found i32[1] [type-mismatch]");
   EXPECT_EQ(errorOf("left: i32[4] = input([1] + [2])"),
             "p.yaml:11:28: error: the default of input `left` must be known at compile time [not-constant]");
-  EXPECT_EQ(errorOf("left: i32[4, 2] = input"),
-            "p.yaml:11:9: error: an input that is a table is not supported yet; use "
-            "`i32[n]` [unsupported]");
+  EXPECT_EQ(
+      errorOf("left: i32[4, 2] = input([[1]])"),
+      "p.yaml:11:27: error: a default with rows is not supported yet; use `input([])`, which has none [unsupported]");
+  EXPECT_EQ(errorOf("left: i32[1024, 65] = input"),
+            "p.yaml:11:9: error: the number of elements of `left` must be at most 65536, found 66560 [type-mismatch]");
+  EXPECT_EQ(errorOf("left: i32[4, 2000] = input"),
+            "p.yaml:11:16: error: the capacity of `left` must be from 1 to 1024, found 2000 [type-mismatch]");
   EXPECT_EQ(errorOf("text: token[2] = input([1, 2, 3])"),
             "p.yaml:11:26: error: the default of input `text` must be at most 2 elements, found 3 [type-mismatch]");
 }
