@@ -147,8 +147,8 @@ template <class ControlType> struct ActivationOf : Binders {
   __device__ bool isEos(int token) const {
     bool is = false;
 #pragma unroll 1
-    for (int e = 0; e < r.eosCount; ++e)
-      is = is || p.eos[r.eosBegin + e] == token;
+    for (int e = 0; e < r.eosCount; ++e) // the first ones stand at hand
+      is = is || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
     return is;
   }
   __device__ int promptLen() const { return r.promptLen; }
@@ -351,10 +351,7 @@ template <class ControlType> struct ActivationOf : Binders {
     while (count < most && !stopped && !wrong) {
       const int i = count + laneId();
       const int token = i < most ? view[i] : 0;
-      bool ends = false;
-#pragma unroll 1
-      for (int e = 0; e < r.eosCount; ++e)
-        ends = ends || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
+      const bool ends = isEos(token);
       const u32 stops = __ballot_sync(~0u, i < most && ends);
       const u32 none = __ballot_sync(~0u, i < most && !isTokenOf(token, Config::requestVocab));
       int next = stops ? count + __ffs(stops) : min(count + 32, most);

@@ -342,6 +342,7 @@ struct QueryByHand : Query {
 
   __device__ static bool isPlain() { return false; }
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, bool edited) const {
+    static_assert(Places::end <= handWordsOf<Config>(), "the layout of the compiler");
     Query::template store<Config>(p, slot, edited);
     int *const words = QueryMemory<Config>::hands(p, slot);
     HandRecord record = {};

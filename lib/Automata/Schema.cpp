@@ -1,5 +1,6 @@
 #include "megalith/Automata/Schema.h"
 #include "JsonParts.h"
+#include "NumberRanges.h"
 #include "megalith/Json/JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -29,10 +30,63 @@ constexpr const char *Annotations[] = {"title", "description", "default",      "
 constexpr struct {
   const char *name;
   unsigned types; ///< of values about which the keyword says something
-} TypedKeywords[] = {{"properties", Object}, {"required", Object},   {"additionalProperties", Object},
-                     {"items", Array},       {"prefixItems", Array}, {"minItems", Array},
-                     {"maxItems", Array},    {"minLength", String},  {"maxLength", String},
-                     {"pattern", String},    {"format", String}};
+} TypedKeywords[] = {{"properties", Object}, {"required", Object},         {"additionalProperties", Object},
+                     {"items", Array},       {"prefixItems", Array},       {"minItems", Array},
+                     {"maxItems", Array},    {"minLength", String},        {"maxLength", String},
+                     {"pattern", String},    {"format", String},           {"minimum", Number},
+                     {"maximum", Number},    {"exclusiveMinimum", Number}, {"exclusiveMaximum", Number}};
+/// Of some draft, and not here: texts that they forbid would be made.
+constexpr const char *Unsupported[] = {"not",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "contains",
+                                       "minContains",
+                                       "maxContains",
+                                       "patternProperties",
+                                       "propertyNames",
+                                       "minProperties",
+                                       "maxProperties",
+                                       "uniqueItems",
+                                       "multipleOf",
+                                       "divisibleBy",
+                                       "dependencies",
+                                       "dependentSchemas",
+                                       "dependentRequired",
+                                       "additionalItems",
+                                       "unevaluatedItems",
+                                       "unevaluatedProperties",
+                                       "$anchor",
+                                       "$dynamicRef",
+                                       "$dynamicAnchor",
+                                       "$recursiveRef",
+                                       "$recursiveAnchor",
+                                       "$vocabulary",
+                                       "contentEncoding",
+                                       "contentMediaType",
+                                       "contentSchema",
+                                       "extends",
+                                       "disallow"};
+constexpr const char *Formats[] = {"date", "time", "date-time", "uuid", "ipv4"};
+/// Formats of some draft, all of strings, and not here.
+constexpr const char *UnsupportedFormats[] = {"duration",
+                                              "email",
+                                              "idn-email",
+                                              "hostname",
+                                              "idn-hostname",
+                                              "ipv6",
+                                              "uri",
+                                              "uri-reference",
+                                              "iri",
+                                              "iri-reference",
+                                              "uri-template",
+                                              "json-pointer",
+                                              "relative-json-pointer",
+                                              "regex",
+                                              "color",
+                                              "phone",
+                                              "host-name",
+                                              "ip-address"};
 
 constexpr const char *Date =
     R"((?:(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|)"
@@ -41,6 +95,37 @@ constexpr const char *Date =
 constexpr const char *Time = R"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d))";
 constexpr const char *Uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
 constexpr const char *Ipv4 = R"((?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+
+template <size_t N> bool isOneOf(const std::string &text, const char *const (&list)[N]) {
+  return std::find(std::begin(list), std::end(list), text) != std::end(list);
+}
+
+/// Whether some `$ref` stands in it.
+bool refers(const Json &value) {
+  return value.is_structured() && (value.contains("$ref") || std::any_of(value.begin(), value.end(), refers));
+}
+
+/// Whether a few letters make one of the other.
+bool isNear(std::string a, std::string b) {
+  const auto lower = [](std::string &text) {
+    for (char &c : text)
+      c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  lower(a);
+  lower(b);
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = corner + (a[i - 1] != b[j - 1]);
+      corner = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back() <= (std::min(a.size(), b.size()) < 6 ? 1u : 2u);
+}
 
 /// The pointer of a schema. It calls itself as schemas stand in each other.
 struct Place {
@@ -86,12 +171,19 @@ private:
     if (std::string text = fmt::format("at `{}`: {}", place.text(), message); told.insert(text).second)
       result.notes.push_back(std::move(text));
   }
-  static bool isAnnotation(const std::string &key) {
-    return std::find(std::begin(Annotations), std::end(Annotations), key) != std::end(Annotations);
+  static constexpr const char *Others[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
+  static bool isKeyword(const std::string &key) {
+    const auto isTyped = [&](const auto &known) { return key == known.name; };
+    return isOneOf(key, Others) || isOneOf(key, Unsupported) ||
+           std::any_of(std::begin(TypedKeywords), std::end(TypedKeywords), isTyped);
   }
+  /// What says nothing of texts: also what no draft knows.
+  static bool isAnnotation(const std::string &key) { return isOneOf(key, Annotations) || !isKeyword(key); }
+  /// The keyword that an unknown one may have been meant to be; empty: it is no slip.
+  static std::string meant(const std::string &key);
   /// The keyword alone may stand here, beside annotations and `also`.
   void alone(const Json &value, const Place &place, std::string_view keyword, std::string_view also = {}) const;
-  void checkKeywords(const Json &value, const Place &place) const;
+  void checkKeywords(const Json &value, const Place &place);
   std::optional<uint32_t> count(const Json &value, const Place &place, const char *keyword) const;
   Id sub(const Json &value, const Place &place, const char *keyword) {
     return schema(value.at(keyword), {&place, keyword});
@@ -104,6 +196,9 @@ private:
   const Json &target(const Json &value, const Place &place) const;
   Id alternatives(const Json &value, const Place &place, const char *keyword);
   Id typed(const Json &value, const Place &place);
+  std::optional<std::pair<int64_t, bool>> bound(const Json &value, const Place &place, bool isLeast,
+                                                bool isInteger) const;
+  Id number(const Json &value, const Place &place, bool isInteger);
   Id object(const Json &value, const Place &place);
   Id members(const std::vector<Id> &parts, size_t first, size_t end);
   Id behind(const std::vector<Id> &parts, const std::vector<bool> &needed, size_t first, size_t end);
@@ -138,21 +233,34 @@ void SchemaReader::alone(const Json &value, const Place &place, std::string_view
                                 ticked(keyword)));
 }
 
-void SchemaReader::checkKeywords(const Json &value, const Place &place) const {
-  static constexpr const char *others[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
+std::string SchemaReader::meant(const std::string &key) {
+  std::vector<std::string> known(std::begin(Others), std::end(Others));
+  known.insert(known.end(), std::begin(Unsupported), std::end(Unsupported));
+  for (const auto &keyword : TypedKeywords)
+    known.push_back(keyword.name);
+  const auto found =
+      std::find_if(known.begin(), known.end(), [&](const std::string &name) { return isNear(key, name); });
+  return found == known.end() ? "" : *found;
+}
+
+void SchemaReader::checkKeywords(const Json &value, const Place &place) {
   for (const auto &[key, member] : value.items()) {
-    const auto isKey = [&key = key](const auto &known) { return key == known; };
-    const auto isTyped = [&key = key](const auto &known) { return key == known.name; };
-    if (key == "$id" && place.outer)
-      refuse(place, "`$id` inside of a schema changes what `$ref` means; leave it out");
+    const bool isId = key == "$id" || (key == "id" && member.is_string()); // of draft 4
+    if (isId && place.outer && refers(value))
+      refuse(place, fmt::format("`{}` inside of a schema changes what `$ref` means; leave it out", key));
     if (key == "uniqueItems" && member == false)
       continue;
-    if (!isAnnotation(key) && std::none_of(std::begin(others), std::end(others), isKey) &&
-        std::none_of(std::begin(TypedKeywords), std::end(TypedKeywords), isTyped))
+    if (isOneOf(key, Unsupported))
       refuse(place,
              fmt::format("the keyword {} is not supported, and texts that it forbids would be made; leave it out "
                          "and check the text, or say it with `enum`, `pattern`, or counts of items",
                          ticked(key)));
+    if (isId || isOneOf(key, Annotations) || isKeyword(key))
+      continue;
+    const bool isOwn = key.starts_with("_") || key.starts_with("x-"); // and no slip
+    if (const std::string near = isOwn ? "" : meant(key); !near.empty())
+      refuse(place, fmt::format("{} is no keyword of JSON Schema; write `{}`, or leave it out", ticked(key), near));
+    note(place, fmt::format("{} is no keyword of JSON Schema; it says nothing of texts", ticked(key)));
   }
 }
 
@@ -496,17 +604,79 @@ Id SchemaReader::typed(const Json &value, const Place &place) {
                             fmt::join(types, ", ")));
   }
   if (value.contains("format") && std::find(types.begin(), types.end(), "string") == types.end())
-    refuse(place, "`format` of what is no string is not supported; leave it out and check the value");
+    note(place, "`format` is about strings; of others it says nothing");
   std::vector<Id> parts;
   for (const std::string &type : types)
     parts.push_back(type == "null"      ? json.null
                     : type == "boolean" ? json.boolean
-                    : type == "integer" ? json.integer
-                    : type == "number"  ? json.number
+                    : type == "integer" ? number(value, place, true)
+                    : type == "number"  ? number(value, place, false)
                     : type == "string"  ? stringOf(value, place)
                     : type == "array"   ? array(value, place)
                                         : object(value, place));
   return out.choice(parts);
+}
+
+/// A bound of numbers as an integer, and whether it is not allowed itself. nullopt: there is none.
+std::optional<std::pair<int64_t, bool>> SchemaReader::bound(const Json &value, const Place &place, bool isLeast,
+                                                            bool isInteger) const {
+  const char *names[] = {isLeast ? "minimum" : "maximum", isLeast ? "exclusiveMinimum" : "exclusiveMaximum"};
+  std::optional<std::pair<int64_t, bool>> tightest;
+  bool exclusive = false; // in draft 4 it says so of the other one
+  if (const auto flag = value.find(names[1]); flag != value.end() && flag->is_boolean())
+    exclusive = flag->get<bool>();
+  for (const char *name : names) {
+    const auto found = value.find(name);
+    if (found == value.end() || (name == names[1] && found->is_boolean()))
+      continue;
+    const std::string text = ticked(found->dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (!found->is_number())
+      refuse(place, fmt::format("`{}` must be a number, found {}", name, text));
+    const double number = found->get<double>();
+    if (std::abs(number) > static_cast<double>(MostBound))
+      refuse(place,
+             fmt::format("`{}` must be from -10^15 to 10^15, found {}; leave it out and check the value", name, text));
+    bool isOut = name == names[1] || exclusive;
+    auto whole = static_cast<int64_t>(isLeast ? std::floor(number) : std::ceil(number));
+    if (static_cast<double>(whole) != number) {
+      if (!isInteger)
+        refuse(place, fmt::format("`{}` of numbers must be an integer here, found {}; write one that lies inside, or "
+                                  "check the value",
+                                  name, text));
+      isOut = true; // the integer behind it is the first
+    }
+    const bool tighter = !tightest || (isLeast ? whole > tightest->first : whole < tightest->first) ||
+                         (whole == tightest->first && isOut);
+    if (tighter)
+      tightest = {whole, isOut};
+  }
+  return tightest;
+}
+
+Id SchemaReader::number(const Json &value, const Place &place, bool isInteger) {
+  const auto least = bound(value, place, true, isInteger), most = bound(value, place, false, isInteger);
+  if (!least && !most)
+    return isInteger ? json.integer : json.number;
+  NumberBounds bounds;
+  if (least)
+    bounds = {{least->first, {}}, least->second, false};
+  if (most)
+    bounds.bounds.most = most->first, bounds.belowMost = most->second;
+  std::string expression;
+  if (isInteger) {
+    if (bounds.aboveLeast)
+      ++*bounds.bounds.least;
+    if (bounds.belowMost)
+      --*bounds.bounds.most;
+    expression = integersBetween(bounds.bounds);
+  } else {
+    expression = numbersBetween(bounds);
+    note(place, fmt::format("numbers between bounds have no exponent, and at most {} digits behind the point",
+                            digitsAfterPoint(bounds)));
+  }
+  if (expression.empty())
+    refuse(place, "no number lies between its bounds");
+  return readPattern(out, expression, options.limits);
 }
 
 /// One or more of the parts from `first` to `end`, in their order. Halves, so that n parts are written n log n times.
@@ -639,7 +809,14 @@ Id SchemaReader::stringOf(const Json &value, const Place &place) {
   const std::optional<uint32_t> least = count(value, place, "minLength"), most = count(value, place, "maxLength");
   if (least && most && *least > *most)
     refuse(place, fmt::format("`minLength` {} is more than `maxLength` {}; exchange them", *least, *most));
-  const auto pattern = value.find("pattern"), format = value.find("format");
+  const auto pattern = value.find("pattern");
+  auto format = value.find("format");
+  if (format != value.end() && format->is_string() && !isOneOf(*format, Formats) &&
+      !isOneOf(*format, UnsupportedFormats)) {
+    note(place, fmt::format("{} is no format of JSON Schema; it says nothing of texts",
+                            ticked(format->get_ref<const std::string &>())));
+    format = value.end();
+  }
   const int said = (pattern != value.end()) + (format != value.end()) + (least || most);
   if (said > 1)
     refuse(place, "of `pattern`, `format` and a length only one is supported; say all of it in the `pattern`");

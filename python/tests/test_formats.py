@@ -40,7 +40,7 @@ def test_a_batch(kernel):
 def test_what_is_no_format(program, kernel):
     for format, message in (
         ({"regex": "(a"}, "not closed"),
-        ({"json_schema": {"type": "number", "minimum": 3}}, "`minimum` is not supported"),
+        ({"json_schema": {"type": "number", "multipleOf": 3}}, "`multipleOf` is not supported"),
         ("{", "is no JSON"),
         ({"choice": ["a"], "regex": "a"}, "both"),
     ):

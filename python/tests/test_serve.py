@@ -331,8 +331,8 @@ def test_answers_with_a_format(tmp_path):
             (call,) = choice.message.tool_calls
             assert call.function.name == "weather" and City.model_validate_json(call.function.arguments)
             assert choice.finish_reason in ("tool_calls", "stop")
-        with pytest.raises(openai.BadRequestError, match="`minimum` is not supported"):
-            client.chat.completions.create(**ask, extra_body={"guided_json": {"type": "integer", "minimum": 1}})
+        with pytest.raises(openai.BadRequestError, match="`multipleOf` is not supported"):
+            client.chat.completions.create(**ask, extra_body={"guided_json": {"type": "integer", "multipleOf": 1}})
         # Either: which of the two comes is up to the model, whom the bias tells of the first letter that differs.
         other = {"type": "object", "properties": {"zone": {"type": "boolean"}}, "required": ["zone"]}
         ask |= dict(tools=[tool], response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": other}})

@@ -115,7 +115,7 @@ def test_what_is_wrong_is_said_at_its_field(served, body, param, what):
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "--chat-template that does"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "must be an object"),
         ({"response_format": {"type": "grammar"}}, "response_format.type", "not supported"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"minimum": 3}}}}, "response_format", "`minimum` is not supported"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"multipleOf": 3}}}}, "response_format", "`multipleOf` is not supported"),
         ({"guided_json": '{"const": NaN}'}, "guided_json", "no number of JSON"),
         ({"guided_json": '{"const": "\\ud800"}'}, "guided_json", "surrogate"),
         ({"guided_json": '{"not": ' * 960 + "{}" + "}" * 960}, "guided_json", "deep"),

@@ -223,7 +223,7 @@ def test_a_call_or_an_answer_of_a_format(form):
 
 def test_places_are_those_of_the_client(program):
     """What is wrong with a schema is told at its place in what the client has sent, not in what is made of it."""
-    bad, within = {"type": "integer", "minimum": 1}, {"type": "object", "properties": {"x": {"type": "integer", "minimum": 1}}}
+    bad, within = {"type": "integer", "multipleOf": 1}, {"type": "object", "properties": {"x": {"type": "integer", "multipleOf": 1}}}
     with Scripted(formats=True, prepare_format=program.prepare_format) as server:
         client = client_of(server)
 
@@ -231,7 +231,7 @@ def test_places_are_those_of_the_client(program):
             tools = [TOOLS[1], {"type": "function", "function": {"name": "g", "parameters": parameters}}]
             if answer is not None:
                 ask["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": answer}}
-            with pytest.raises(openai.BadRequestError, match="the keyword `minimum` is not supported") as caught:
+            with pytest.raises(openai.BadRequestError, match="the keyword `multipleOf` is not supported") as caught:
                 client.chat.completions.create(**{**ASK, "tools": tools, **ask})
             assert caught.value.code == "request-format"
             return caught.value.param, caught.value.body["message"].partition(": the keyword")[0]

@@ -143,7 +143,7 @@ def refused(pipelines):
     run("sampled", {"format": {"regex": "a"}}, model="bpe")
     run("sampled", {"format": {"regex": "(a"}})
     run("sampled", {"format": {"regex": r"\bword"}})
-    run("sampled", {"format": {"json_schema": {"type": "number", "minimum": 3}}})
+    run("sampled", {"format": {"json_schema": {"type": "number", "multipleOf": 3}}})
     run("sampled", {"format": {"grammar": "x"}})
     run("sampled", {"format": 5})
     run("sampled", {"format": "{"})

@@ -62,7 +62,7 @@ TEST(Format, SaysWhatItIsNot) {
   EXPECT_EQ(formatProblem(R"({"regex": "a)").substr(0, 22), "the format is no JSON:");
   EXPECT_NE(formatProblem(R"({"json": 20})"), "no problem");
   EXPECT_NE(formatProblem(R"x({"regex": "(?=a)"})x"), "no problem");
-  EXPECT_NE(formatProblem(R"({"json_schema": {"minimum": 1}})"), "no problem");
+  EXPECT_NE(formatProblem(R"({"json_schema": {"multipleOf": 1}})"), "no problem");
   Limits few;
   few.nodes = 40;
   EXPECT_EQ(formatProblem(R"({"choice": ["abcdefgh", "ijklmnop"]})", few).substr(0, 30),

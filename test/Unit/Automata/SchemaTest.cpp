@@ -42,6 +42,38 @@ TEST(Schema, Scalars) {
   checkSchema(R"({"type": ["integer", "null"]})", {"1", "null"}, {"true", "1.5"});
 }
 
+TEST(Schema, BoundsOfNumbers) {
+  checkSchema(R"({"type": "integer", "minimum": 3, "maximum": 1204})", {"3", "9", "10", "99", "100", "1000", "1204"},
+              {"2", "1205", "03", "-3", "12040", "1e1", "3.0", ""});
+  checkSchema(R"({"type": "integer", "minimum": -12, "exclusiveMaximum": 5})", {"-12", "-9", "-1", "0", "4"},
+              {"-13", "5", "-0", "-20"});
+  checkSchema(R"({"type": "integer", "exclusiveMinimum": 99})", {"100", "999", "1000", "123456789012345678"},
+              {"99", "10"});
+  checkSchema(R"({"type": "integer", "maximum": -99})", {"-99", "-100", "-12345678"}, {"-98", "0", "99"});
+  checkSchema(R"({"type": "integer", "minimum": 0.5, "maximum": 2.5})", {"1", "2"}, {"0", "3"});
+  checkSchema(R"({"type": "number", "minimum": 0, "maximum": 1})", {"0", "0.0", "0.25", "1", "1.00"},
+              {"1.01", "-0.1", "2", "-0", "1e0"});
+  checkSchema(R"({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 12})",
+              {"0.5", "0.05", "0.012", "11.999", "1"}, {"0", "0.0", "0.00", "12", "12.0", "-1"});
+  checkSchema(R"({"type": "number", "minimum": -2, "exclusiveMaximum": -1})", {"-2", "-2.0", "-1.5", "-1.01"},
+              {"-1", "-1.0", "-2.1", "0", "1.5"});
+  checkSchema(R"({"type": "number", "exclusiveMinimum": -2})", {"-1.9", "0", "0.3", "1000000"}, {"-2", "-2.1", "-3"});
+  // Draft 4 says by a flag that a bound itself is not allowed.
+  checkSchema(R"({"type": "integer", "minimum": 3, "exclusiveMinimum": true, "maximum": 5, "exclusiveMaximum": false})",
+              {"4", "5"}, {"3", "6"});
+  checkSchema(R"({"type": ["integer", "null"], "minimum": 3, "maximum": 3})", {"3", "null"}, {"2", "4"});
+  EXPECT_EQ(schemaProblem(R"({"type": "integer", "minimum": 3, "exclusiveMaximum": 3})"),
+            "the schema at `#`: no number lies between its bounds");
+  EXPECT_EQ(schemaProblem(R"({"type": "number", "minimum": 0.5})"),
+            "the schema at `#`: `minimum` of numbers must be an integer here, found `0.5`; write one that lies inside, "
+            "or check the value");
+  EXPECT_EQ(
+      schemaProblem(R"({"type": "integer", "maximum": 1e300})"),
+      "the schema at `#`: `maximum` must be from -10^15 to 10^15, found `1e+300`; leave it out and check the value");
+  EXPECT_EQ(schemaProblem(R"({"type": "integer", "maximum": "3"})"),
+            "the schema at `#`: `maximum` must be a number, found `\"3\"`");
+}
+
 TEST(Schema, Strings) {
   checkSchema(R"({"type": "string", "minLength": 2, "maxLength": 3})", {R"("ab")", R"("é☃😀")", R"("\n\"")"},
               {R"("a")", R"("abcd")", R"("\n")"});
@@ -91,7 +123,8 @@ TEST(Schema, Constants) {
   EXPECT_EQ(schemaProblem(R"({"enum": ["a"], "type": "integer"})"),
             "the schema at `#`: no value of `enum` has the `type`; correct one of them");
   EXPECT_EQ(schemaProblem(R"({"enum": []})"), "the schema at `#`: `enum` must be a list with at least one value");
-  EXPECT_EQ(schemaProblem(R"({"enum": [1], "minimum": 2})").substr(0, 39), "the schema at `#`: the keyword `minimum");
+  EXPECT_EQ(schemaProblem(R"({"enum": [1], "minimum": 2})"),
+            "the schema at `#`: `minimum` beside `enum` is not supported; put all that is meant into one of them");
   EXPECT_EQ(schemaProblem(R"({"enum": ["a"], "maxLength": 2})").substr(0, 44),
             "the schema at `#`: `maxLength` beside `enum`");
   EXPECT_NE(schemaProblem(R"({"const": 18446744073709551617})").find("may not be kept exactly"), std::string::npos);
@@ -261,31 +294,10 @@ TEST(Schema, ValuesOfAnyKind) {
 
 /// Every keyword that is not on the list, by its name and place.
 TEST(Schema, OtherKeywordsAreRefused) {
-  for (const char *keyword : {"minimum",
-                              "maximum",
-                              "exclusiveMinimum",
-                              "exclusiveMaximum",
-                              "multipleOf",
-                              "uniqueItems",
-                              "contains",
-                              "minContains",
-                              "minProperties",
-                              "maxProperties",
-                              "propertyNames",
-                              "patternProperties",
-                              "dependentRequired",
-                              "dependentSchemas",
-                              "if",
-                              "then",
-                              "else",
-                              "not",
-                              "unevaluatedProperties",
-                              "additionalItems",
-                              "$anchor",
-                              "$dynamicRef",
-                              "contentEncoding",
-                              "nullable",
-                              "Type"}) {
+  for (const char *keyword :
+       {"multipleOf", "uniqueItems", "contains", "minContains", "minProperties", "maxProperties", "propertyNames",
+        "patternProperties", "dependentRequired", "dependentSchemas", "if", "then", "else", "not",
+        "unevaluatedProperties", "additionalItems", "$anchor", "$dynamicRef", "contentEncoding"}) {
     const std::string problem =
         schemaProblem(fmt::format(R"({{"properties": {{"a~/b": {{"type": "integer", "{}": 1}}}}}})", keyword));
     EXPECT_TRUE(problem.starts_with(
@@ -299,7 +311,20 @@ TEST(Schema, OtherKeywordsAreRefused) {
   // Of OpenAPI, as pydantic writes it: it only says which property tells the alternatives apart.
   checkSchema(R"({"oneOf": [{"type": "null"}, {"const": "a"}], "discriminator": {"propertyName": "kind"}})",
               {"null", R"("a")"}, {R"("b")"});
-  EXPECT_NE(schemaProblem(R"({"properties": {"a": {"$id": "x"}}})").find("`$id` inside"), std::string::npos);
+  for (const char *id : {"$id", "id"}) {
+    EXPECT_NE(schemaProblem(fmt::format(R"({{"properties": {{"a": {{"{}": "x", "items": {{"$ref": "#"}}}}}}}})", id))
+                  .find(fmt::format("`{}` inside", id)),
+              std::string::npos);
+    checkSchema(fmt::format(R"({{"{0}": "r", "properties": {{"a": {{"{0}": "x", "type": "null"}}}}}})", id),
+                {R"({"a":null})"}, {R"({"a":1})"});
+  }
+  // What no draft knows says nothing, unless it is a slip.
+  EXPECT_EQ(schemaProblem(R"({"type": "null", "Type": "string"})"),
+            "the schema at `#`: `Type` is no keyword of JSON Schema; write `type`, or leave it out");
+  EXPECT_EQ(schemaProblem(R"({"type": "object", "propertys": {}})"),
+            "the schema at `#`: `propertys` is no keyword of JSON Schema; write `properties`, or leave it out");
+  checkSchema(R"({"type": "null", "nullable": true, "self": {"name": "a"}, "x-go-type": "T", "_enum": [1]})", {"null"},
+              {"1"});
   EXPECT_NE(schemaProblem(R"({"type": "strin"})").find("the type `\"strin\"` is unknown"), std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": []})").find("is unknown"), std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": "string", "format": "email"})").find("the format `\"email\"`"),
@@ -308,8 +333,8 @@ TEST(Schema, OtherKeywordsAreRefused) {
             std::string::npos);
   EXPECT_NE(schemaProblem(R"({"type": "string", "minLength": 3, "maxLength": 2})").find("exchange them"),
             std::string::npos);
-  EXPECT_NE(schemaProblem(R"({"type": "integer", "format": "int32"})").find("`format` of what is no string"),
-            std::string::npos);
+  checkSchema(R"({"type": "string", "format": "my-own"})", {R"("a")"}, {"1"});
+  checkSchema(R"({"type": "integer", "format": "int32"})", {"1"}, {R"("a")"});
   EXPECT_NE(schemaProblem(R"({"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [true]})")
                 .find("no keyword of the `$schema`"),
             std::string::npos);
@@ -339,6 +364,13 @@ TEST(Schema, WhatIsNarrowerIsTold) {
   EXPECT_EQ(notes(R"({"type": "array"})", 3), Notes{"at `#`: values of any kind are nested at most 3 deep"});
   EXPECT_EQ(notes(R"({"type": "array", "items": {"$ref": "#"}})", 3),
             Notes{"at `#/items`: `#` stands in itself at most 3 deep"});
+  EXPECT_EQ(notes(R"({"type": "integer", "format": "int32", "self": 1})"),
+            (Notes{"at `#`: `self` is no keyword of JSON Schema; it says nothing of texts",
+                   "at `#`: `format` is about strings; of others it says nothing"}));
+  EXPECT_EQ(notes(R"({"type": "string", "format": "tel"})"),
+            Notes{"at `#`: `tel` is no format of JSON Schema; it says nothing of texts"});
+  EXPECT_EQ(notes(R"({"type": "number", "minimum": -120})"),
+            Notes{"at `#`: numbers between bounds have no exponent, and at most 9 digits behind the point"});
   EXPECT_EQ(notes(R"({"type": "integer", "enum": [1, "a"]})"),
             Notes{"at `#`: `\"a\"` is left out, it has not the `type`"});
 }
