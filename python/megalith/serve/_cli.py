@@ -7,27 +7,20 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
-import json
 import logging
-import os
 import re
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from .. import text as texts
-from .._chat import add_model_options, compile_from, find_pipeline, show_progress
+from .._chat import add_model_options
 from .._errors import Error
-from .._generation import read_generation_config
-from .._program import Program
 from ._tool_calls import FORMS
-
-_NAMES = {"reference": "the reference executor", "cpu": "the CPU executor"}
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -191,11 +184,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import uvicorn  # noqa: F401
     except ImportError as error:
         return _fail(f"megalith-serve needs the Python package `{error.name}`: pip install 'megalith[serve]'")
+    from ._opened import Refused
+
     try:
         return _serve(parsed)
     except Error as error:
         print(error, file=sys.stderr)
-    except (texts.TextError, OSError, _NoPlace) as error:
+    except (texts.TextError, OSError, _NoPlace, Refused) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return 130
@@ -247,176 +242,16 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-_PROBES = (
-    [{"role": "user", "content": "Hello"}],
-    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
-)
-
-
-def _probe(tokenizer: texts.Tokenizer, chat_template: str | None) -> None:
-    """A chat template that does not work is told now, and not to each client. One that was asked for is an error."""
-    why = ""
-    for messages in _PROBES:
-        try:
-            tokenizer.chat_text(messages)
-            return
-        except Exception as error:  # noqa: BLE001, a template may raise anything
-            why = why or str(error)
-    if chat_template is not None:
-        raise texts.TextError(f"--chat-template {chat_template}: {why}")
-    print(f"warning: chats will be refused, completions work: {why}", file=sys.stderr)
-
-
-def _token_bytes(tokenizer: texts.Tokenizer) -> int:
-    """The most bytes that a token stands for; 0: that is not known. Some tokenizers drop parts of a text."""
-    if isinstance(tokenizer, texts.ByteTokenizer):
-        return 1
-    try:
-        made = json.loads(tokenizer._tokenizer.to_str())  # type: ignore[attr-defined]
-        model = made["model"]
-        if model["type"] != "BPE" or model.get("fuse_unk") and not model.get("byte_fallback"):
-            return 0
-        pending, kept = [made.get("normalizer")], {"NFC", "Prepend", "Replace", "Sequence"}
-        while pending:
-            normalizer = pending.pop()
-            if normalizer is not None:
-                if normalizer["type"] not in kept:
-                    return 0
-                if normalizer["type"] == "Replace" and not normalizer.get("content"):
-                    return 0
-                pending += normalizer.get("normalizers", ())
-        pending = [made.get("pre_tokenizer")]
-        while pending:
-            splitter = pending.pop()
-            if splitter is not None:
-                if splitter["type"] not in ("ByteLevel", "Sequence", "Metaspace", "Digits") and (
-                    splitter["type"] != "Split" or splitter.get("behavior") == "Removed"
-                ):
-                    return 0
-                pending += splitter.get("pretokenizers", ())
-        added = made.get("added_tokens") or []
-        if any(each.get("lstrip") or each.get("rstrip") for each in added):
-            return 0
-        names = [*model["vocab"], *(each["content"] for each in added)]
-        # A normalizer may make one character of three.
-        return max(len(name.encode()) for name in names) * (3 if made.get("normalizer") else 1)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return 0
-
-
-def _edits_of(program: Program) -> frozenset[str] | None:
-    """None: that is not known. The reference executor has pipelines that no kernel can be planned for."""
-    try:
-        return program.edits
-    except Error:
-        return None
-
-
 def _serve(parsed: argparse.Namespace) -> int:
-    from ._app import Facts, make_app
     from ._connections import room_for_connections
-    from ._engine import Engine
-    from ._protocol import Limits
-    from ._reader import Reader, Recipe
+    from ._opened import api_key_of, opened
 
-    api_key = parsed.api_key if parsed.api_key is not None else os.environ.get("MEGALITH_API_KEY") or None
-    if api_key == "":
-        return _fail("--api-key is empty")
-    if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):  # others arrive as other bytes
-        return _fail("the API key may have visible ASCII characters only, and no spaces")
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(_bind(parsed.host, parsed.port)))
-        program, folder = compile_from(parsed, find_pipeline(parsed.pipeline))
-        for message in program.messages:
-            print(message, end="", file=sys.stderr)
-        tokenizer = texts.load(folder, program, parsed.chat_template)
-        if tokenizer.has_chat_template:
-            _probe(tokenizer, parsed.chat_template)
-        edits = _edits_of(program)
-        usual = read_generation_config(folder, program.reads_sampling, edits or ())
-        for sentence in usual.untold:
-            print(f"warning: {sentence}", file=sys.stderr)
-        positions = program.positions
-        if parsed.context is not None and positions is not None and parsed.context > positions:
-            return _fail(f"--context is {parsed.context}, and the model was made for {positions:g} positions")
-        if parsed.api_key is not None:
-            print("warning: others on this machine can read the API key in the command line", file=sys.stderr)
-        why_no_formats = "" if program.reads_sampling else "this pipeline does not read `sampling`"
-        if not why_no_formats and edits is not None and "format" not in edits:
-            why_no_formats = "this pipeline cannot keep one"
-        if not why_no_formats and not program.byte_vocabulary:
-            try:
-                program.set_token_bytes(tokenizer.all_bytes(program.vocabulary))
-            except texts.TextError as error:
-                why_no_formats = str(error)
-        kernel = program.load(parsed.device, parsed.ordinal, progress=show_progress)
-        show_progress("")
-        session = kernel.session(
-            queue=parsed.max_waiting + 256,  # beyond what is refused here
-            max_tokens=parsed.context or 0,
-            max_ends=256,
-            seed=parsed.seed,
-            idle_ms=parsed.idle_ms,
-            logit_lines=min((64 << 20) // (4 * program.vocabulary), 4096)
-            if parsed.logit_lines is None
-            else parsed.logit_lines,
-            tokenizer=tokenizer,
-        )
-        try:
-            context = session.options["max_tokens"]
-            limits = Limits(
-                model=parsed.served_model_name or Path(folder).resolve().name,
-                context=context,
-                prompt_tokens=min(context, parsed.max_prompt_tokens or context),
-                completion_tokens=min(context, parsed.max_completion_tokens or context),
-                vocabulary=program.vocabulary,
-                samples=program.reads_sampling,
-                temperature=usual.temperature,
-                top_p=usual.top_p,
-                top_k=usual.top_k,
-                min_p=usual.min_p,
-                repetition_penalty=usual.repetition_penalty,
-                edits=program.reads_sampling,
-                formats=not why_no_formats,
-                why_no_formats=why_no_formats,
-                tool_parser=parsed.tool_parser or "",
-                usual=usual,
-                token_bytes=_token_bytes(tokenizer),
-                ends=session.options["max_ends"],
-                eos=len(tokenizer.eos),
-                logit_lines=session.options["logit_lines"],
-                no_prompt_logprobs=program.why_no_prompt_logprobs,
-            )
-            engine = Engine(
-                session,
-                tokenizer,
-                limits,
-                max_waiting=parsed.max_waiting,
-                request_timeout=parsed.request_timeout,
-                show_text=parsed.show_text,
-                states=program.states,
-                prepare_format=program.prepare_format,
-            )
-            host, port = listener.getsockname()[:2]
-            is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
-            hosts = frozenset(
-                {"localhost", "127.0.0.1", "::1", host, parsed.host.lower(), *map(str.lower, parsed.allow_host)}
-            )
-            device = kernel.device_name or _NAMES.get(kernel.device, kernel.device)
-            recipe = Recipe(
-                folder, parsed.chat_template, tuple(program.eos), program.byte_vocabulary, program.vocabulary
-            )
-            reader = stack.enter_context(contextlib.closing(Reader(limits, tokenizer, recipe)))
-            facts = Facts(
-                program.name,
-                device,
-                api_key,
-                hosts if is_local else None,
-                parsed.max_body,
-                str(folder),
-                frozenset(parsed.allow_origin),
-            )
-            app = make_app(engine, facts, reader)
+    api_key = api_key_of(parsed)
+    with contextlib.closing(_bind(parsed.host, parsed.port)) as listener:
+        host, port = listener.getsockname()[:2]
+        is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        hosts = frozenset({"localhost", "127.0.0.1", "::1", host, parsed.host.lower(), *map(str.lower, parsed.allow_host)})
+        with opened(parsed, hosts if is_local else None) as here:
             room = room_for_connections()
             if room < 8:
                 return _fail("too few files may be open at once for connections; see `ulimit -n`")
@@ -429,11 +264,9 @@ def _serve(parsed: argparse.Namespace) -> int:
             with _told_of(f"{parsed.host}:{port}"):
                 listener.listen(2048)
             shown = f"[{host}]" if ":" in host else host
-            print(f"{program.name}, {folder}, on {device}, as model `{limits.model}`", flush=True)
+            print(f"{here.pipeline}, {here.folder}, on {here.device}, as model `{here.model}`", flush=True)
             print(f"http://{shown}:{port} is the page, http://{shown}:{port}/v1 the API. Ctrl-C stops.", flush=True)
-            return asyncio.run(_run(app, engine, listener, connections, parsed))
-        finally:
-            session.close()
+            return asyncio.run(_run(here.app, here.engine, listener, connections, parsed))
 
 
 async def _run(

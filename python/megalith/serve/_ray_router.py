@@ -1,0 +1,48 @@
+"""Ray Serve's choice of a replica for each call. Ray Serve sends this module by its text to each process, so what others
+share with it stands in `_affinity`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+
+from megalith.serve._affinity import Call, Table, enter
+
+
+class PrefixRouter(RequestRouter):
+    """Sends a call to the replica that holds its prefix, unless that one is full or far behind."""
+
+    def initialize_state(self, spread: float = 1.25) -> None:
+        self.table = Table(spread)
+        enter(str(self._deployment_id), self)
+
+    def names(self) -> list[str]:
+        return sorted(replica.unique_id for replica in list(self.curr_replicas))
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        super().update_replicas(replicas)
+        self.table.keep([each.replica_id.unique_id for each in replicas])
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        by_name = {each.replica_id.unique_id: each for each in candidate_replicas}
+        if pending_request is None:
+            return [candidate_replicas]
+        pending_request.routing_context.should_backoff = True
+        call = pending_request.args[0] if pending_request.args else None
+        if not isinstance(call, Call):
+            return [candidate_replicas]
+        if call.pin in by_name:
+            return [[by_name[call.pin]]]
+        loads = {
+            name: self.replica_queue_len_cache.get(each.replica_id) or 0 for name, each in by_name.items()
+        }
+        order = self.table.order(call.key, list(by_name), loads)
+        return [[by_name[name]] for name in sorted(order, key=lambda name: name in call.avoid)]
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: Any, result: Any) -> None:
+        call = pending_request.args[0] if pending_request.args else None
+        if isinstance(call, Call) and call.pin is None:
+            self.table.took(call.key, replica_id.unique_id)
