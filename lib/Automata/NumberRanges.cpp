@@ -79,7 +79,8 @@ int megalith::automata::digitsAfterPoint(const NumberBounds &bounds) {
 /// Numbers from `least` on, which is not below 0, to `most`.
 static void numberParts(int64_t least, bool aboveLeast, std::optional<int64_t> most, bool belowMost, int places,
                         Spellings &parts) {
-  const std::string some = fmt::format("(?:\\.[0-9]{{1,{}}})?", places), zeros = fmt::format("(?:\\.0{{1,{}}})?", places);
+  const std::string some = fmt::format("(?:\\.[0-9]{{1,{}}})?", places),
+                    zeros = fmt::format("(?:\\.0{{1,{}}})?", places);
   if (most && (*most < least || (*most == least && (aboveLeast || belowMost))))
     return;
   Spellings whole; // with anything behind the point

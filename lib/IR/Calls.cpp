@@ -65,14 +65,19 @@ const Operation *enterOf(const Operation &op) {
 
 std::vector<int64_t> roundsOfEntries(const Operation &tick) {
   std::vector<int64_t> rounds;
+  std::map<int64_t, const Operation *> outer; // enters outside of loops, by `inside`: others may follow them
   std::vector<std::pair<const Operation *, int64_t>> around; // loops: an `enter`, and the rounds with all around it
   for (const Operation &op : tick.region().ops) {
     const int64_t after = op.op == Op::Part ? op.get<attr::after_site>() : -1;
     while (after >= 0 && !around.empty() && around.back().first->get<attr::outside>() == after)
       around.pop_back();
+    if (const auto entry = outer.find(after); after >= 0 && entry != outer.end() && op.has<attr::loop>())
+      around.emplace_back(entry->second, entry->second->get<attr::rounds>());
     rounds.push_back(around.empty() ? 1 : around.back().second);
     const Operation *enter = enterOf(op);
-    if (enter && (around.empty() || around.back().first->get<attr::inside>() != enter->get<attr::inside>()))
+    if (enter && !op.has<attr::loop>())
+      outer[enter->get<attr::inside>()] = enter;
+    else if (enter && !around.empty() && around.back().first->get<attr::inside>() != enter->get<attr::inside>())
       around.emplace_back(enter, rounds.back() * enter->get<attr::rounds>());
   }
   return rounds;

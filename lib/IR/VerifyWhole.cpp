@@ -180,18 +180,26 @@ bool Verifier::checkLoops(const Operation &tick) {
     bool hasCall;
   };
   std::vector<Around> around;
+  std::map<int64_t, const Operation *> outer; // enters outside of loops whose loop has not come, by `inside`
   for (size_t i = 0; i < list.size(); ++i) {
     const int64_t loop = loopOf(list[i]);
     const Operation *end = list[i].op == Op::Part ? terminator(list[i]) : nullptr;
-    if (around.empty() && loop >= 0)
-      return fail(list[i], "a loop begins with the part that an `enter` in front of it names, and stands in one place");
-    if (end && end->op == Op::Enter) {
-      const bool again = !around.empty() && around.back().enter->get<attr::inside>() == end->get<attr::inside>();
-      if (!again) {
-        // Its first part: in another loop of the same number, else the first of its own.
-        const int64_t inside = i + 1 < list.size() ? loopOf(list[i + 1]) : -1;
-        if (inside < 0 || !continues(i + 1, end->get<attr::inside>(), inside) ||
-            (around.empty() ? !loops.insert(inside).second : inside != loop))
+    if (around.empty() && loop >= 0) {
+      const auto entry = outer.find(list[i].op == Op::Part ? list[i].get<attr::after_site>() : -1);
+      if (entry == outer.end() || !loops.insert(loop).second)
+        return fail(list[i],
+                    "a loop begins with the part that an `enter` in front of it names, and stands in one place");
+      around.push_back({entry->second, false});
+      outer.erase(entry);
+    } else if (!around.empty() && loop < 0) {
+      return fail(*around.back().enter, "after a loop stands the part that goes on with `outside`");
+    }
+    if (end && end->op == Op::Enter && around.empty()) {
+      outer[end->get<attr::inside>()] = end;
+    } else if (end && end->op == Op::Enter) {
+      const bool again = around.back().enter->get<attr::inside>() == end->get<attr::inside>();
+      if (!again) { // a loop in this one
+        if (!continues(i + 1, end->get<attr::inside>(), loop))
           return fail(*end, "there is no loop that this leads to");
         around.push_back({end, false});
         continue;
@@ -218,7 +226,9 @@ bool Verifier::checkLoops(const Operation &tick) {
       ++i;
     }
   }
-  return true;
+  if (!around.empty())
+    return fail(*around.back().enter, "after a loop stands the part that goes on with `outside`");
+  return outer.empty() || fail(*outer.begin()->second, "there is no loop that this leads to");
 }
 
 /// `window` is that of all layers or has one for each, and the model's `kv_window` is the greatest.

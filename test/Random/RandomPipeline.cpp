@@ -387,11 +387,18 @@ private:
     for (uint64_t n = below(3); n > 0; --n)
       for (const std::string &line : statement(s, inner, 1))
         lines.push_back("    " + line);
-    if (chance(25)) { // a second call of each round
+    if (chance(25)) { // a second call of each round, perhaps in a loop of its own, which has no round at times
       const std::string m = fresh();
+      std::string indent = "    ";
       samples = true;
-      lines.push_back(fmt::format("    - {}: max_prob(target({}[:1], kv=draft))", m, draft.name));
-      lines.push_back(fmt::format("    - trace: {}[0]", m));
+      if (chance(50)) {
+        const std::string often = chance(50) ? fmt::format("{} % 2", i) : std::to_string(range(0, 2));
+        lines.push_back(fmt::format("    - for: {} in 0..{}", fresh(), often));
+        lines.push_back("      do:");
+        indent += "    ";
+      }
+      lines.push_back(fmt::format("{}- {}: max_prob(target({}[:1], kv=draft))", indent, m, draft.name));
+      lines.push_back(fmt::format("{}- trace: {}[0]", indent, m));
     }
     for (std::string &line : lines)
       s.statements.push_back(std::move(line));

@@ -96,4 +96,47 @@ TEST(Calls, OfMoreRowsThanAreReadTellNothingOfAPrompt) {
   EXPECT_EQ(whyNoPromptRows("call @target(%slice) {kv = \"commit\", most = 128, site = 0} @0:7:3\n"), "");
 }
 
+TEST(Calls, InLoopsAreMadeAsOftenAsAllAroundThemHaveRounds) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  const uint32_t file = files.add("test.ir", R"(
+module @m {after = "form-ticks", fault = "F"} {
+  tick {
+    part @"a.0" {kind = "slot", stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 3, outside = 4, rounds = 5}
+    }
+    part @"b.0" {kind = "slot", stage = "b", state = "B", before_site = 2} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 2}
+    }
+    part @"a.1" {after_site = 3, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 5, outside = 6, rounds = 2}
+    }
+    part @"a.2" {after_site = 5, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 0}
+    }
+    pass @t {loop = 0}
+    part @"a.3" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 5, outside = 6, rounds = 2}
+    }
+    part @"a.4" {after_site = 6, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {inside = 3, outside = 4, rounds = 5}
+    }
+    part @"a.5" {after_site = 4, kind = "slot", stage = "a", state = "A"} {
+      goto {to = ["A"]}
+    }
+  }
+}
+)");
+  const std::optional<ir::Module> module = ir::parse(diags, file);
+  ASSERT_TRUE(module) << diags.render();
+  EXPECT_EQ(ir::roundsOfEntries(*module->all(ir::Op::Tick).front()), (std::vector<int64_t>{1, 1, 5, 10, 10, 10, 5, 1}));
+  EXPECT_TRUE(ir::hasLoops(*module) && ir::loopsNest(*module));
+}
+
 } // namespace
