@@ -12,7 +12,7 @@ import time
 
 import pytest
 from conftest import DEMO, PROMPTS
-from serving import wait_for
+from serving import wait_for, wait_in_loop_for
 
 ray = pytest.importorskip("ray")
 openai = pytest.importorskip("openai")
@@ -161,8 +161,7 @@ def test_a_replica_that_dies():
     async def all_of_them():
         async with aclient() as api:
             tasks = [asyncio.ensure_future(stream(api, i, names[i % 2])) for i in range(6)]
-            while not all(got[i] for i in range(6)):
-                await asyncio.sleep(0.02)
+            await wait_in_loop_for(lambda: all(got[i] for i in range(6)))
             killed = time.monotonic()
             ray.kill(ray.get_actor(f"SERVE_REPLICA::default#Replica#{names[0]}", namespace="serve"))
             await asyncio.gather(*tasks)
@@ -258,7 +257,8 @@ def test_scaling_down_lets_calls_end():
                 )
                 for i, name in enumerate(replicas())
             ]
-            await asyncio.sleep(0.5)
+            running = lambda: sum(metrics("vllm:num_requests_running").values()) == 2  # noqa: E731
+            await asyncio.to_thread(wait_for, running)
             await asyncio.to_thread(
                 serve.run,
                 scaled.build("sampled", str(DEMO), device="reference", cpus=0.5, replicas=1),
