@@ -4,7 +4,9 @@ installed: `pip install '.[ray]'`."""
 import asyncio
 import collections
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -175,6 +177,26 @@ def test_a_replica_that_dies():
     wait_for(lambda: len(replicas()) == 2 and names[0] not in replicas())
     with client() as api:  # nothing was answered twice: each replica counts what it ended, the dead one nothing
         assert api.completions.create(**asked(3)).choices[0].text
+
+
+def test_an_engine_that_fails_is_replaced(tmp_path):
+    """Weights that change under the reference executor are such a failure."""
+    model = tmp_path / "demo"
+    shutil.copytree(DEMO, model)
+    serve.run(scaled.build("sampled", str(model), device="reference", replicas=2), route_prefix="/")
+    wait_for(lambda: len(replicas()) == 2)
+    before = replicas()
+    with client() as api:
+        ask = dict(asked(0), max_tokens=1900, extra_headers={"x-megalith-replica": before[0]})
+        stream = api.completions.create(**ask, stream=True)
+        next(stream)
+        os.utime(model / "model.safetensors", (1, 1))
+        with pytest.raises(openai.APIError, match="the engine has failed"):
+            list(stream)
+        wait_for(lambda: before[0] not in replicas() and len(replicas()) == 2)
+        (new,) = set(replicas()) - set(before)
+        ask = dict(asked(0), extra_headers={"x-megalith-replica": new})
+        assert api.completions.create(**ask).choices[0].text
 
 
 def test_a_rolling_update_under_load():

@@ -402,6 +402,13 @@ def _resolved(place: str) -> str:
     return f"{name}{equals}{Path(folder).resolve()}" if Path(folder).exists() else place
 
 
+def _has_gpus() -> bool:
+    """Of the cluster; before there is one, of this machine."""
+    if ray.is_initialized():
+        return bool(ray.cluster_resources().get("GPU"))
+    return Path("/dev/nvidia0").exists()
+
+
 def build(
     pipeline: str,
     model: str | Sequence[str],
@@ -409,7 +416,7 @@ def build(
     replicas: int = 2,
     device: str = "auto",
     ingresses: int = 1,
-    cpus: float = 1,
+    cpus: float = 0.5,
     grace: float = 30,
     spread: float = 1.25,
     autoscaling: Mapping[str, Any] | None = None,
@@ -422,9 +429,9 @@ def build(
     take the calls. `grace`: so many seconds requests may go on when a replica stops. `spread`: a replica has at most so many
     times its share of prefixes. `autoscaling`: the `autoscaling_config` of Ray Serve, in place of `replicas`.
     """
-    if device == "auto" and ray.is_initialized() and not ray.cluster_resources().get("GPU"):
-        device = "reference"
-    gpus = 1 if device in ("auto", "cuda") else 0
+    if device == "auto":
+        device = "cuda" if _has_gpus() else "reference"
+    gpus = 1 if device == "cuda" else 0
     arguments = [_resolved(pipeline), f"--device={device}", *_arguments(options)]
     arguments += [f"--model={_resolved(each)}" for each in ([model] if isinstance(model, str) else model)]
     try:
