@@ -36,6 +36,21 @@ def test_prompts_of_all_kinds():
     assert key(response, input="a", instructions="b") != key(response, input="a")
     talk = [{"role": "user", "content": "Hello"}]
     assert key(response, input=talk) == key(response, input=[*talk, {"role": "assistant", "content": "x"}])
+    assert key(response, input="Hello") == key(response, input=talk)
+    parts = [{"type": "input_text", "text": "Hel"}, {"type": "input_text", "text": "lo"}]
+    assert key(response, input=[{"role": "user", "content": parts}]) == key(response, input=talk)
+
+
+def test_a_long_system_prompt_does_not_hide_the_user():
+    system = {"role": "system", "content": "\u0436" * 20000}
+    assert key(messages=[system, {"role": "user", "content": "a"}]) != key(messages=[system, {"role": "user", "content": "b"}])
+
+
+def test_json_that_is_too_deep_has_no_key():
+    deep = "[" * 985 + "]" * 985
+    body = f'{{"input": [{{"role": "user", "content": {deep}}}]}}'.encode()
+    for path, text in ("/v1/responses", body), ("/v1/responses", f'{{"input": "a", "instructions": {deep}}}'.encode()):
+        assert key_of(path, text) in (None, key_of(path, text))  # no exception
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[]", b"5", b"{}", b'{"messages": 5}', b'{"messages": [5]}', b'{"prompt": {}}', b"[" * 10000])
@@ -75,6 +90,9 @@ def test_one_that_is_far_behind_comes_last():
     table.took(b"k", first)
     assert table.order(b"k", NAMES, {first: 8})[0] == first
     assert table.order(b"k", NAMES, {first: 40})[-1] == first
+    two = Table()
+    (held, other) = two.order(b"k", NAMES[:2], {})
+    assert two.order(b"k", NAMES[:2], {held: 9})[0] == other and two.order(b"k", NAMES[:2], {held: 9, other: 1})[0] == held
     table.took(b"k", others[0])  # it went elsewhere, and stays there
     assert table.order(b"k", NAMES, {})[0] == others[0]
     table.keep([name for name in NAMES if name != others[0]])

@@ -19,8 +19,6 @@ from typing import Any
 CHARACTERS = 256
 """Of a prompt that is a text, so many say what it begins with; of messages all up to the first of the user."""
 TOKENS = 64
-MOST_BYTES = 16384
-"""Of messages, at most."""
 
 _ROUTERS: dict[str, Any] = {}
 """Ray Serve's routers of this process, by the deployment that they send to."""
@@ -51,6 +49,8 @@ class Call:
     """Replicas that would not have it."""
     pin: str | None = None
     """The replica that has to answer."""
+    ingress: str = ""
+    """The actor that asks. When it dies, nobody reads the answer."""
 
 
 def key_of(path: str, body: bytes) -> bytes | None:
@@ -65,8 +65,11 @@ def key_of(path: str, body: bytes) -> bytes | None:
     begin = ["name", name] if isinstance(name, str) and name else _begin(path, asked)
     if begin is None:
         return None
-    text = json.dumps([asked.get("cache_salt"), begin], ensure_ascii=True)
-    return hashlib.blake2b(text.encode()[:MOST_BYTES], digest_size=16).digest()
+    try:
+        text = json.dumps([asked.get("cache_salt"), begin], ensure_ascii=True)
+    except RecursionError:
+        return None
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _begin(path: str, asked: Mapping[str, Any]) -> Any:
@@ -74,7 +77,8 @@ def _begin(path: str, asked: Mapping[str, Any]) -> Any:
         return _messages(asked.get("messages"))
     if path.endswith("/responses"):
         given = asked.get("input")
-        return [asked.get("instructions"), given[:CHARACTERS] if isinstance(given, str) else _messages(given)]
+        given = _messages([{"role": "user", "content": given}] if isinstance(given, str) else given)
+        return None if given is None else [asked.get("instructions"), given]
     prompt = asked.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]  # of several the first
@@ -91,10 +95,17 @@ def _messages(messages: Any) -> Any:
     for message in messages:
         if not isinstance(message, dict):
             return None
-        begin.append([message.get("role"), message.get("content")])
+        begin.append([message.get("role"), _text(message.get("content"))])
         if message.get("role") == "user":
             break
     return begin
+
+
+def _text(content: Any) -> Any:
+    """Parts that are texts are one text."""
+    if isinstance(content, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+        return "".join(part["text"] for part in content)
+    return content
 
 
 class Table:
@@ -120,9 +131,14 @@ class Table:
             share = self._share(replicas)
             first = next((name for name in ranked if self._counts[name] < share), ranked[0] if ranked else "")
         out = [first, *(name for name in ranked if name != first)] if ranked else []
-        # One that has far more to do than others has to wait, whatever it holds.
-        bound = 2 * sum(loads.get(name, 0) for name in out) / max(1, len(out)) + 8
-        return sorted(out, key=lambda name: loads.get(name, 0) > bound)
+        # One that has far more to do than the others has to wait, whatever it holds.
+        total = sum(loads.get(name, 0) for name in out)
+
+        def is_behind(name: str) -> bool:
+            own = loads.get(name, 0)
+            return len(out) > 1 and own > 2 * (total - own) / (len(out) - 1) + 8
+
+        return sorted(out, key=is_behind)
 
     def _share(self, replicas: Sequence[str]) -> int:
         here = sum(self._counts[name] for name in replicas)

@@ -118,7 +118,7 @@ class Cors:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [(b"access-control-expose-headers", b"x-request-id, x-megalith-requests, retry-after")]
+                more = [(b"access-control-expose-headers", b"x-request-id, x-megalith-requests, x-megalith-replica, retry-after")]
                 message["headers"] = [*message.get("headers", ()), *added, *(more if is_allowed else [])]
             await send(message)
 

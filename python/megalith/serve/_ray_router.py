@@ -3,6 +3,8 @@ share with it stands in `_affinity`."""
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
@@ -15,6 +17,8 @@ class PrefixRouter(RequestRouter):
 
     def initialize_state(self, spread: float = 1.25) -> None:
         self.table = Table(spread)
+        self._silent: dict[str, float] = {}
+        """Since when a replica has said nothing to what was sent."""
         enter(str(self._deployment_id), self)
 
     def names(self) -> list[str]:
@@ -22,7 +26,17 @@ class PrefixRouter(RequestRouter):
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        self.table.keep([each.replica_id.unique_id for each in replicas])
+        names = [each.replica_id.unique_id for each in replicas]
+        self.table.keep(names)
+        self._silent = {name: since for name, since in self._silent.items() if name in names}
+
+    def on_send_request(self, replica_id: Any) -> None:
+        super().on_send_request(replica_id)
+        self._silent.setdefault(replica_id.unique_id, time.monotonic())
+
+    def on_new_queue_len_info(self, replica_id: Any, queue_len_info: Any) -> None:
+        super().on_new_queue_len_info(replica_id, queue_len_info)
+        self._silent.pop(replica_id.unique_id, None)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -40,7 +54,12 @@ class PrefixRouter(RequestRouter):
             name: self.replica_queue_len_cache.get(each.replica_id) or 0 for name, each in by_name.items()
         }
         order = self.table.order(call.key, list(by_name), loads)
-        return [[by_name[name]] for name in sorted(order, key=lambda name: name in call.avoid)]
+        now = time.monotonic()
+
+        def comes_late(name: str) -> tuple[bool, bool]:
+            return name in call.avoid, now - self._silent.get(name, math.inf) > 2  # it hangs, perhaps
+
+        return [[by_name[name]] for name in sorted(order, key=comes_late)]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: Any, result: Any) -> None:
         call = pending_request.args[0] if pending_request.args else None

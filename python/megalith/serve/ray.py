@@ -19,9 +19,9 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.config import RequestRouterConfig
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -29,9 +29,9 @@ from starlette.types import Message, Receive, Scope, Send
 from .. import text as texts
 from .._errors import Error
 from ._affinity import Call, key_of, router_of
-from ._app import _until_gone
+from ._app import BODY_SECONDS, _answer, _until_gone
 from ._cli import make_parser
-from ._opened import Opened, Refused, opened
+from ._opened import Opened, Refused, api_key_of, opened
 from ._protocol import ApiError
 
 __all__ = ["app", "build"]
@@ -42,8 +42,10 @@ PINNED = "x-megalith-replica"
 """Of an answer: which replica gave it. Of a call: the one that has to."""
 MOST_BATCH = 64
 """Messages of an answer that go to the ingress at once."""
-ASK_SECONDS = 5.0
+ASK_SECONDS = 1.5
 """So long a replica may take to tell of its health and its metrics."""
+WATCH_SECONDS = 2.0
+"""So often a replica looks whether those who ask it are there."""
 
 
 # ===----------------------------------------------------------------------===#
@@ -54,14 +56,16 @@ ASK_SECONDS = 5.0
 class Replica:
     """Holds a session, and answers with the application of `megalith-serve`."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], hosts: frozenset[str] | None = None) -> None:
         self._stack = contextlib.ExitStack()
         try:
-            self._here: Opened = self._stack.enter_context(opened(make_parser().parse_args(arguments), None))
-        except (Error, texts.TextError, OSError, Refused) as error:
+            self._here: Opened = self._stack.enter_context(opened(make_parser().parse_args(arguments), hosts))
+        except (Error, texts.TextError, OSError, Refused, SystemExit) as error:
             raise RuntimeError(f"the replica cannot start: {error}") from error
         self._name = serve.get_replica_context().replica_id.unique_id
         self._watching: asyncio.Task[None] | None = None
+        self._askers: dict[str, set[asyncio.Event]] = {}
+        """Of each ingress: what ends when it is gone."""
         _log.info("%s, %s, on %s", self._here.pipeline, self._here.folder, self._here.device)
 
     def check_health(self) -> None:
@@ -94,6 +98,10 @@ class Replica:
         }
         gone, pending = asyncio.Event(), asyncio.Queue[Message]()
         given = False
+        if call.ingress and call.ingress not in self._askers:
+            self._askers[call.ingress] = set()
+            asyncio.ensure_future(self._watch(call.ingress))
+        self._askers.get(call.ingress, set()).add(gone)
 
         async def receive() -> Message:
             nonlocal given
@@ -119,9 +127,20 @@ class Replica:
                     return
         finally:  # also where the client has gone: its requests leave the kernel
             gone.set()
+            self._askers.get(call.ingress, set()).discard(gone)
             if not answering.done():
                 with contextlib.suppress(Exception):
                     await asyncio.wait_for(asyncio.shield(answering), 5)
+
+    async def _watch(self, ingress: str) -> None:
+        """Ray does not take back what a dead process has asked for."""
+        with contextlib.suppress(RayActorError, ValueError):
+            actor = await asyncio.to_thread(ray.get_actor, ingress, "serve")
+            while True:
+                await asyncio.sleep(WATCH_SECONDS)
+                await actor.__ray_ready__.remote()
+        for gone in self._askers.pop(ingress, set()):
+            gone.set()
 
     async def __del__(self) -> None:
         """Ray Serve has waited for what runs, as long as it may take."""
@@ -158,6 +177,7 @@ _LOST = ApiError(
     code="replica_lost",
     headers={"Retry-After": "1"},
 )
+_FAILED = ApiError("the server has failed; its log says more", status=500, kind="server_error")
 _NONE = ApiError(
     "no replica is there to answer", status=503, kind="server_error", code="no_replica", headers={"Retry-After": "5"}
 )
@@ -170,26 +190,43 @@ class Ingress:
         self._replicas = replicas.options(stream=True)
         self._deployment = str(replicas.deployment_id)
         self._most_body = most_body
+        replica = serve.get_replica_context().replica_id
+        self._name, self._actor = replica.unique_id, replica.to_full_id_str()
         self.lost = self.moved = 0
         """Answers whose replica went, and calls that another replica took than the first that was asked."""
 
     async def __call__(self, request: Request) -> Response:
-        if request.method == "GET" and request.url.path == "/health":
+        # The proxy leaves the prefix of the application in the path.
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
+        if request.method == "GET" and path == "/health":
             return await self._health()
-        if request.method == "GET" and request.url.path == "/metrics":
+        if request.method == "GET" and path == "/metrics":
             return await self._metrics()
-        return _Relay(self, await self._call_of(request))
+        try:
+            return _Relay(self, await self._call_of(request, path))
+        except ApiError as error:
+            return _answer(error)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
 
-    async def _call_of(self, request: Request) -> Call:
+    async def _call_of(self, request: Request, path: str) -> Call:
         body = bytearray()
-        if request.method == "POST":
-            with contextlib.suppress(ClientDisconnect):
-                async for chunk in request.stream():
-                    body.extend(chunk)
-                    if len(body) > self._most_body:  # a replica says so
-                        del body[self._most_body + 1 :]
-                        break
-        path = request.scope["path"]
+
+        async def take() -> None:
+            async for chunk in request.stream():
+                body.extend(chunk)
+                if len(body) > self._most_body:
+                    del body[self._most_body + 1 :]
+                    return
+
+        said = request.headers.get("content-length", "")
+        # One that is too large is for a replica to refuse, which sees that by its header.
+        if request.method == "POST" and not (said.isdigit() and int(said) > self._most_body):
+            try:
+                await asyncio.wait_for(take(), BODY_SECONDS)
+            except asyncio.TimeoutError:
+                late = f"the body did not come within {BODY_SECONDS:g} s"
+                raise ApiError(late, status=408, headers={"Connection": "close"}) from None
         key = key_of(path, bytes(body)) if request.method == "POST" else b"page"
         return Call(
             request.method,
@@ -199,6 +236,7 @@ class Ingress:
             bytes(body),
             key,
             pin=request.headers.get(PINNED),
+            ingress=self._actor,
         )
 
     def names(self) -> list[str]:
@@ -210,27 +248,31 @@ class Ingress:
         """What a replica answers. One that has no room, or stops, has begun nothing: then another one is asked."""
         while True:
             responses = self._replicas.answer.remote(call)
-            name, refusal = "", False
+            name, refuses = "", False
             try:
                 async for batch in responses:
-                    for at, message in enumerate(batch):
+                    rest = []
+                    for message in batch:
                         if message["type"] == "replica":
                             name = message["name"]
-                        if message["type"] == "http.response.start":
-                            refusal = call.pin is None and message["status"] in (429, 503)
-                            refusal = refusal and any(each not in (*call.avoid, name) for each in self.names())
-                            message["headers"] = [*message["headers"], (PINNED.encode(), name.encode())]
-                        if refusal:
                             continue
-                        batch[at] = message
-                    if not refusal and (rest := [each for each in batch if each["type"] != "replica"]):
+                        if message["type"] == "http.response.start":
+                            others = any(each not in (*call.avoid, name) for each in self.names())
+                            refuses = message["status"] in (429, 503) and call.pin is None and others
+                            refuses = refuses and name not in call.avoid
+                            # Ray Serve has its own `x-request-id`, which is the client's if it gave one.
+                            kept = [each for each in message["headers"] if each[0].lower() != b"x-request-id"]
+                            message = {**message, "headers": [*kept, (PINNED.encode(), name.encode())]}
+                        rest.append(message)
+                    if rest and not refuses:
                         yield rest
-            except RayActorError as error:
-                self.lost += 1
+            except RayTaskError:  # code of the replica has failed
+                raise
+            except RayError as error:
                 raise _Lost from error
             finally:  # of a client that has gone: the replica hears of it
                 responses.cancel()
-            if not refusal:
+            if not refuses:
                 return
             self.moved += 1
             call = replace(call, avoid=(*call.avoid, name))
@@ -247,7 +289,7 @@ class Ingress:
                         status = message.get("status", status)
                         body += message.get("body", b"")
 
-        with contextlib.suppress(_Lost, asyncio.TimeoutError, RayServeException):
+        with contextlib.suppress(Exception):  # whatever it is, it has not told
             await asyncio.wait_for(take(), ASK_SECONDS)
             return status, body.decode()
         return 0, ""
@@ -256,7 +298,7 @@ class Ingress:
         names = self.names()
         if not names:  # this process has not called any: the first call tells which there are
             async with contextlib.aclosing(self.messages(Call("GET", "/version"))) as batches:
-                with contextlib.suppress(_Lost, asyncio.TimeoutError, RayServeException):
+                with contextlib.suppress(Exception):
                     await asyncio.wait_for(batches.__anext__(), ASK_SECONDS)
             names = self.names()
         # Ray Serve knows calls by the request that they are made for, of which each has one at a time.
@@ -279,10 +321,10 @@ class Ingress:
             f"megalith:replicas {len(pages)}",
             "# HELP megalith:answers_lost_total Answers whose replica went.",
             "# TYPE megalith:answers_lost_total counter",
-            f"megalith:answers_lost_total {self.lost}",
+            f'megalith:answers_lost_total{{ingress="{self._name}"}} {self.lost}',
             "# HELP megalith:calls_moved_total Calls that another replica took than the first that was asked.",
             "# TYPE megalith:calls_moved_total counter",
-            f"megalith:calls_moved_total {self.moved}",
+            f'megalith:calls_moved_total{{ingress="{self._name}"}} {self.moved}',
         ]
         return PlainTextResponse("\n".join([*merged(pages), *own]) + "\n", media_type="text/plain; version=0.0.4")
 
@@ -343,9 +385,15 @@ class _Relay(Response):
                         ended = message["type"] == "http.response.body" and not message.get("more_body", False)
                         await send(message)
         except _Lost:
+            self.ingress.lost += not ended
             await self._fail(send, _LOST, begun, is_stream, ended)
         except (BackPressureError, DeploymentUnavailableError):
             await self._fail(send, _NONE, begun, is_stream, ended)
+        except OSError:
+            raise  # the client has gone
+        except Exception:
+            _log.exception("an answer has failed")
+            await self._fail(send, _FAILED, begun, is_stream, ended)
 
     @staticmethod
     async def _fail(send: Send, error: ApiError, begun: bool, is_stream: bool, ended: bool) -> None:
@@ -367,7 +415,7 @@ class _Relay(Response):
 # ===----------------------------------------------------------------------===#
 
 
-_NOT_HERE = {"host", "port", "allow_host", "max_connections", "write_timeout", "access_log", "grace", "version"}
+_NOT_HERE = {"host", "port", "allow_host", "api_key", "max_connections", "write_timeout", "access_log", "grace", "version"}
 """Options of `megalith-serve` that are Ray Serve's here."""
 
 
@@ -392,7 +440,7 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, Mapping):
             value = [f"{key}={of}" for key, of in value.items()]
         for each in value if isinstance(value, (list, tuple)) else [value]:
-            out.append(f"{flag}={each}")
+            out.append(f"{flag}={_resolved(str(each)) if name.endswith('template') else each}")
     return out
 
 
@@ -419,7 +467,10 @@ def build(
     cpus: float = 0.5,
     grace: float = 30,
     spread: float = 1.25,
+    surge: int = 0,
     autoscaling: Mapping[str, Any] | None = None,
+    allow_host: Sequence[str] = (),
+    api_key: str | None = None,
     **options: Any,
 ) -> serve.Application:
     """The application, for `serve.run`.
@@ -427,7 +478,9 @@ def build(
     `pipeline`, `model`, `device` and `options` are those of `megalith-serve`, with `_` in their names. Each of the
     `replicas` has a GPU, where `device` is `cuda`, or `auto` and the cluster has some, and else `cpus` cores. `ingresses`
     take the calls. `grace`: so many seconds requests may go on when a replica stops. `spread`: a replica has at most so many
-    times its share of prefixes. `autoscaling`: the `autoscaling_config` of Ray Serve, in place of `replicas`.
+    times its share of prefixes. `surge`: so many per cent of the replicas are started beside the old ones in an update,
+    before these stop. `allow_host`: clients may call the server by these names and local ones; without it by any. `api_key`:
+    default is the variable MEGALITH_API_KEY. `autoscaling`: the `autoscaling_config` of Ray Serve, in place of `replicas`.
     """
     if device == "auto":
         device = "cuda" if _has_gpus() else "reference"
@@ -436,14 +489,22 @@ def build(
     arguments += [f"--model={_resolved(each)}" for each in ([model] if isinstance(model, str) else model)]
     try:
         parsed = make_parser().parse_args(arguments)
+        parsed.api_key = api_key
+        key = api_key_of(parsed)
     except SystemExit as error:
         raise ValueError("an option of megalith-serve is wrong; see above") from error
+    except Refused as error:
+        raise ValueError(str(error)) from error
+    hosts = frozenset({"localhost", "127.0.0.1", "::1", *map(str.lower, allow_host)}) if allow_host else None
+    # Processes have the environment of their machine, not of who builds this.
+    environment = {"runtime_env": {"env_vars": {"MEGALITH_API_KEY": key}}} if key else {}
     scaled = {"autoscaling_config": dict(autoscaling)} if autoscaling else {"num_replicas": int(replicas)}
     replica = serve.deployment(
         Replica,
         name="Replica",
         max_ongoing_requests=parsed.max_waiting + 4096,  # its queue has its own limit
-        ray_actor_options={"num_cpus": float(cpus), "num_gpus": gpus},
+        ray_actor_options={"num_cpus": float(cpus), "num_gpus": gpus, **environment},
+        max_surge_percent=int(surge),
         health_check_period_s=1,
         health_check_timeout_s=10,
         graceful_shutdown_timeout_s=float(grace),
@@ -462,7 +523,7 @@ def build(
         graceful_shutdown_timeout_s=float(grace) + 10,
         graceful_shutdown_wait_loop_s=0.5,
     )
-    return ingress.bind(replica.bind(arguments), parsed.max_body)
+    return ingress.bind(replica.bind(arguments, hosts), parsed.max_body)
 
 
 def app(args: dict[str, Any]) -> serve.Application:
