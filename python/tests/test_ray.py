@@ -199,6 +199,35 @@ def test_an_engine_that_fails_is_replaced(tmp_path):
         assert api.completions.create(**ask).choices[0].text
 
 
+def test_an_ingress_that_dies(monkeypatch):
+    """What it has asked for leaves the kernels. Beside it: a key of the environment, and what Ray Serve adds to answers."""
+    monkeypatch.setenv("MEGALITH_API_KEY", "sesame")
+    serve.run(scaled.build("sampled", str(DEMO), device="reference", replicas=2), route_prefix="/below")
+    base = f"{BASE}/below"
+
+    def running():
+        text = httpx.get(f"{base}/metrics", timeout=60).text
+        return sum(float(value) for value in re.findall(r"^vllm:num_requests_running{.*} (\S+)$", text, re.MULTILINE))
+
+    wait_for(lambda: httpx.get(f"{base}/health", timeout=60).status_code == 200)
+    ask = {"model": "demo", "prompt": "In the ", "max_tokens": 1900, "temperature": 0, "stream": True, "ignore_eos": True}
+    assert httpx.post(f"{base}/v1/completions", json=ask, timeout=60).status_code == 401
+    headers = {"Authorization": "Bearer sesame", "x-request-id": "mine"}
+    answer = httpx.post(f"{base}/v1/completions", json=dict(ask, max_tokens=1), headers=headers, timeout=60)
+    assert answer.status_code == 200 and answer.headers["x-request-id"] == "mine"
+    with httpx.stream("POST", f"{base}/v1/completions", json=ask, headers=headers, timeout=60) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        wait_for(lambda: running() == 1)
+        (name,) = re.findall(r'calls_moved_total{ingress="(\w+)"}', httpx.get(f"{base}/metrics", timeout=60).text)
+        ray.kill(ray.get_actor(f"SERVE_REPLICA::default#Ingress#{name}", namespace="serve"))
+        with pytest.raises(httpx.HTTPError):
+            list(lines)
+    wait_for(lambda: httpx.get(f"{base}/health", timeout=60).status_code == 200)
+    wait_for(lambda: running() == 0)
+    monkeypatch.delenv("MEGALITH_API_KEY")
+
+
 def test_a_rolling_update_under_load():
     run("sampled")
     asks, stop, problems, answers = iter(range(500)), threading.Event(), [], []
