@@ -22,11 +22,12 @@ from megalith._events import Event
 from megalith._templates import Templates
 from megalith.serve import _connections
 from megalith.serve._app import Answer, Facts, make_app
-from megalith.serve._cli import _bind, _NoPlace, _token_bytes, main, make_parser
+from megalith.serve._cli import _bind, _NoPlace, main, make_parser
 from megalith.serve._connections import Connection, Gate
 from megalith.serve._engine import Engine
 from megalith.serve._fields import read_json
 from megalith.serve._log import MOST_LINES, Log
+from megalith.serve._opened import _token_bytes
 from megalith.serve._protocol import ApiError, Limits
 from megalith.serve._reader import AT_ONCE, Reader, Recipe
 from megalith.serve._requests import read_job
