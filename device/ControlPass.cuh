@@ -441,6 +441,8 @@ template <class Control> __device__ bool servedRound(Control &c) {
   consumerSync();
   if (threadIdx.x == 0)
     c.servedOfRound = 0;
+  if constexpr (Control::loopsNest) // parts count in it, too
+    consumerSync();
   return some;
 }
 

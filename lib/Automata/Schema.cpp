@@ -217,7 +217,8 @@ private:
   SchemaExpression &result;
   Expression &out;
   JsonParts json;
-  std::set<std::string> told;
+  std::set<std::string> told, unknown; ///< notes; keys that are no keywords
+  static constexpr size_t MostUnknown = 1000;
   std::map<std::string, uint32_t> entered; ///< how often each `$ref` is being read
   uint32_t nesting = 0;
   uint64_t compared = 0; ///< constants and keys, of `oneOf`
@@ -257,7 +258,11 @@ void SchemaReader::checkKeywords(const Json &value, const Place &place) {
                          ticked(key)));
     if (isId || isOneOf(key, Annotations) || isKeyword(key))
       continue;
-    const bool isOwn = key.starts_with("_") || key.starts_with("x-"); // and no slip
+    const bool isOwn = key.starts_with("_") || key.starts_with("x-") || key.size() > 32; // and no slip
+    if (const auto [known, isNew] = unknown.insert(key); isNew && unknown.size() > MostUnknown)
+      refuse(place, fmt::format("more than {} keys are no keywords of JSON Schema; leave them out", MostUnknown));
+    else if (!isNew && !isOwn)
+      continue; // it was looked at, and told
     if (const std::string near = isOwn ? "" : meant(key); !near.empty())
       refuse(place, fmt::format("{} is no keyword of JSON Schema; write `{}`, or leave it out", ticked(key), near));
     note(place, fmt::format("{} is no keyword of JSON Schema; it says nothing of texts", ticked(key)));

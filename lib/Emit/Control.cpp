@@ -490,7 +490,8 @@ private:
       range(i, end, after);
       i = end;
       if (i < parts.size() && parts[i].op == Op::Pass) {
-        const int64_t of = parts[i].get<attr::loop>();
+        // In a loop the pass is that of the call in front of it.
+        const int64_t of = parts[i].has<attr::loop>() ? parts[i - 1].get<attr::before_site>() : INT64_C(-1);
         w.line("if (formPass<{}>(c, {}{}))", layout.pool(parts[i].name).name, passes,
                of < 0 ? "" : fmt::format(", {}", of));
         w.line("  return;");

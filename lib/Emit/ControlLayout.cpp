@@ -93,7 +93,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.wantsLogits = !ir::reducersOf(issue).empty();
     site.lastRow = issue.has<attr::last_row>();
     site.best = llvm::all_of(ir::reducersOf(issue), [&](const Operation &r) { return ir::isBestOfRows(issue, r); });
-    site.loop = part.get<attr::loop>();
+    site.loop = part.has<attr::loop>() ? site.site : -1; // the pass behind it serves no other call
     const int64_t number = calls[{site.stage, site.model}] += often;
     for (PoolLayout &pool : pools)
       if (!several() || pool.op->name == site.model)

@@ -377,8 +377,7 @@ void Control::suspend(const Operation &op) {
   r.call.site = op.get<attr::site>();
   r.call.pool = program.pool(op.name);
   r.call.since = tick;
-  if (const auto loop = program.loopOf.find(r.call.site); loop != program.loopOf.end())
-    r.call.loop = loop->second;
+  r.call.loop = program.inLoops.count(r.call.site) ? r.call.site : -1;
   takeRows(op);
   for (const Operation &reduce : ir::reducersOf(op))
     r.call.reducers.push_back(inputOf(reduce));

@@ -101,7 +101,7 @@ struct PendingCall {
   std::vector<FedRow> feed; ///< from place `begin` on
   int64_t begin = 0;
   int64_t since = 0; ///< tick
-  int64_t loop = -1; ///< that the site stands in
+  int64_t loop = -1; ///< its site, if that stands in a loop: the pass behind it serves it
   bool served = false;
   std::vector<ReducerInput> reducers; ///< what they are given
   std::vector<Val> results;           ///< of its reducers

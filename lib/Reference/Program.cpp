@@ -100,6 +100,7 @@ void Program::readTick(const Operation &tick) {
       part.kind = PartInfo::Pass;
       part.pool = pool(op.name);
       part.loop = op.get<attr::loop>();
+      part.callSite = part.loop < 0 || parts.empty() ? -1 : parts.back().beforeSite;
     } else if (op.op == Op::Part) {
       part.state = state(op.get<attr::state>());
       part.kind = op.get<attr::kind>() == ir::PartKind::Admit ? PartInfo::Admit : PartInfo::Slot;
@@ -108,8 +109,9 @@ void Program::readTick(const Operation &tick) {
       part.order = ir::orderOf(op.region());
       part.afterSite = op.get<attr::after_site>();
       part.loop = op.get<attr::loop>();
+      part.beforeSite = op.get<attr::before_site>();
       if (part.loop >= 0 && op.has<attr::before_site>())
-        loopOf[op.get<attr::before_site>()] = part.loop;
+        inLoops.insert(part.beforeSite);
     } else {
       continue;
     }

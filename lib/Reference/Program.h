@@ -4,6 +4,7 @@
 
 #include "megalith/IR/Inputs.h"
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -59,6 +60,8 @@ struct PartInfo {
   int64_t loop = -1;                    ///< of the tick, that it stands in
   int64_t limit = 0;                    ///< of an admission: requests that it looks at in a tick
   const ir::Operation *order = nullptr; ///< of an admission: null for that of priorities
+  int64_t callSite = -1;                ///< of a pass in a loop: the one whose calls it serves
+  int64_t beforeSite = -1;              ///< of the call that ends it
   int64_t afterSite = -1;               ///< runs for slots whose call of this site was served
 };
 
@@ -75,8 +78,8 @@ struct Program {
   int cancelState = 0, deadlineState = 0; ///< of requests that the host takes back, and whose time is over
   bool readsHost = false;                 ///< something goes by the host's clock, or by when requests arrived
   int64_t slots = 0, rowsPerPass = 0, rowsBeside = 0;
-  int64_t vocab = 0;                 ///< of the first model: tokens that requests may have
-  std::map<int64_t, int64_t> loopOf; ///< of call sites that stand in one
+  int64_t vocab = 0;         ///< of the first model: tokens that requests may have
+  std::set<int64_t> inLoops; ///< call sites that stand in loops
 
   int field(const std::string &name) const { return lookup(fieldIndex, name); }
   int input(const std::string &name) const { return lookup(inputIndex, name); }

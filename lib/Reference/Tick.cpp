@@ -149,7 +149,7 @@ void Machine::runEntry(const PartInfo &part) {
   else if (part.kind == PartInfo::Slot)
     runSlots(part);
   else
-    runPass(part.pool, part.loop);
+    runPass(part.pool, part.callSite);
 }
 
 void Machine::corruptFields() {
