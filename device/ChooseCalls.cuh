@@ -275,7 +275,7 @@ template <class Control, class Pool> __device__ __noinline__ void dropForPass(Co
 
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
 /// ascending order of slots. Warp 0.
-template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
+template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int site = -1) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   int waiting = 0, rows = 0, readRows = 0, chunkRows = 0, needs = 0, needy = 0;
@@ -285,7 +285,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     c.taken[s] = c.wanted[s] = -1;
     if constexpr (Control::bounds)
       beside = beside || c.isBeside(s);
-    if (!c.template waitsFor<Pool>(s, loop))
+    if (!c.template waitsFor<Pool>(s, site))
       continue;
     const auto &r = c.seated(s);
     const int wanted = r.callCount;
@@ -365,7 +365,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     if constexpr (Control::several) {
       c.served += served;
       if constexpr (Control::loops)
-        c.servedOfRound += loop >= 0 ? served : 0;
+        c.servedOfRound += site >= 0 ? served : 0;
     } else {
       c.waiting = waiting;
       c.served = served;

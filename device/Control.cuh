@@ -128,15 +128,15 @@ struct ControlState
   template <class Pool> __device__ __forceinline__ bool waitsFor(int slot) {
     return request[slot] >= 0 && seated(slot).waitingSite >= 0 && (!several || callModel[slot] == Pool::model);
   }
-  static constexpr bool loops = hasLoops<Config>(); ///< some calls stand in loops of the tick
-  static constexpr bool loopsNest = doLoopsNest<Config>();
-  /// The same of calls in a loop of the tick; -1: outside of all.
-  template <class Pool> __device__ __forceinline__ bool waitsFor(int slot, int loop) {
+  static constexpr bool loops = hasLoops<Config>();        ///< some calls stand in loops of the tick
+  static constexpr bool loopsNest = doLoopsNest<Config>(); ///< and some of these in others
+  /// The same for the pass of one call in a loop of the tick, by its site; -1: for that of the calls outside of loops.
+  template <class Pool> __device__ __forceinline__ bool waitsFor(int slot, int site) {
     if constexpr (!loops)
       return waitsFor<Pool>(slot);
     else
       return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
-             callModel[slot] == (Pool::model | (loop + 1) << 8);
+             callModel[slot] == (Pool::model | (site + 1) << 8);
   }
   /// Whether the slot's request is at no call that feeds its prompt, as one that decodes.
   __device__ __forceinline__ bool isBeside(int slot) {

@@ -416,15 +416,15 @@ template <class Control> __device__ void formPass(Control &c) { formPass<typenam
 
 /// The same of several passes: number `number` of the tick's list, of calls in a loop, or outside of all. Whether
 /// the model runs.
-template <class Pool, class Control> __device__ bool formPass(Control &c, int number, int loop = -1) {
+template <class Pool, class Control> __device__ bool formPass(Control &c, int number, int site = -1) {
   bool waits = false; // some slot of this warp
 #pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
-    waits = waits || c.template waitsFor<Pool>(s, loop);
+    waits = waits || c.template waitsFor<Pool>(s, site);
   if (!consumerSyncAny(waits))
     return false;
   if (warpId() == 0)
-    chooseCalls(c, c.template poolOf<Pool>(), loop);
+    chooseCalls(c, c.template poolOf<Pool>(), site);
   consumerSync();
   fillRows(c, c.template poolOf<Pool>());
   tellTexts(c, c.template poolOf<Pool>());

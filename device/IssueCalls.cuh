@@ -141,7 +141,7 @@ __device__ __forceinline__ void issueRows(Activation &t, const View &view, const
     t.r.callCount = wanted;
     pool.fedFrom[slot] = from;
     if constexpr (Control::loops)
-      t.c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
+      t.c.callModel[slot] = Pool::model | (Call::ownPass + 1) << 8;
     else if constexpr (Control::several)
       t.c.callModel[slot] = Pool::model;
     t.c.badRow[slot] = badRow;

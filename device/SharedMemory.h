@@ -281,7 +281,7 @@ template <int Slots> struct SlotTables {
 };
 /// Where a tick's list has several passes.
 template <int Slots> struct CallModels {
-  int callModel[Slots]; ///< of which model and loop is that for which the slot's call waits
+  int callModel[Slots]; ///< the model, and of a call in a loop its site: whose pass the slot's call waits for
 };
 /// Where calls ask for more than the best token of each row: those that do not, as `sample` at temperature 0. Nobody
 /// needs to be told, and what they get are the results of the rows.

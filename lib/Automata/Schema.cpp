@@ -1,6 +1,7 @@
 #include "megalith/Automata/Schema.h"
 #include "JsonParts.h"
 #include "NumberRanges.h"
+#include "SchemaWords.h"
 #include "megalith/Json/JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -16,77 +17,12 @@ namespace {
 
 // --- schemas
 
-enum Types : unsigned { Null = 1, Boolean = 2, Object = 4, Array = 8, Number = 16, String = 32, All = 63 };
 /// Integers are numbers where types are told apart.
 constexpr struct {
   const char *name;
   unsigned types;
 } TypeNames[] = {{"null", Null},     {"boolean", Boolean}, {"object", Object}, {"array", Array},
                  {"number", Number}, {"integer", Number},  {"string", String}};
-
-constexpr const char *Annotations[] = {"title", "description", "default",      "examples", "$schema",
-                                       "$id",   "$comment",    "deprecated",   "readOnly", "writeOnly",
-                                       "$defs", "definitions", "discriminator"};
-constexpr struct {
-  const char *name;
-  unsigned types; ///< of values about which the keyword says something
-} TypedKeywords[] = {{"properties", Object}, {"required", Object},         {"additionalProperties", Object},
-                     {"items", Array},       {"prefixItems", Array},       {"minItems", Array},
-                     {"maxItems", Array},    {"minLength", String},        {"maxLength", String},
-                     {"pattern", String},    {"format", String},           {"minimum", Number},
-                     {"maximum", Number},    {"exclusiveMinimum", Number}, {"exclusiveMaximum", Number}};
-/// Of some draft, and not here: texts that they forbid would be made.
-constexpr const char *Unsupported[] = {"not",
-                                       "if",
-                                       "then",
-                                       "else",
-                                       "contains",
-                                       "minContains",
-                                       "maxContains",
-                                       "patternProperties",
-                                       "propertyNames",
-                                       "minProperties",
-                                       "maxProperties",
-                                       "uniqueItems",
-                                       "multipleOf",
-                                       "divisibleBy",
-                                       "dependencies",
-                                       "dependentSchemas",
-                                       "dependentRequired",
-                                       "additionalItems",
-                                       "unevaluatedItems",
-                                       "unevaluatedProperties",
-                                       "$anchor",
-                                       "$dynamicRef",
-                                       "$dynamicAnchor",
-                                       "$recursiveRef",
-                                       "$recursiveAnchor",
-                                       "$vocabulary",
-                                       "contentEncoding",
-                                       "contentMediaType",
-                                       "contentSchema",
-                                       "extends",
-                                       "disallow"};
-constexpr const char *Formats[] = {"date", "time", "date-time", "uuid", "ipv4"};
-/// Formats of some draft, all of strings, and not here.
-constexpr const char *UnsupportedFormats[] = {"duration",
-                                              "email",
-                                              "idn-email",
-                                              "hostname",
-                                              "idn-hostname",
-                                              "ipv6",
-                                              "uri",
-                                              "uri-reference",
-                                              "iri",
-                                              "iri-reference",
-                                              "uri-template",
-                                              "json-pointer",
-                                              "relative-json-pointer",
-                                              "regex",
-                                              "color",
-                                              "phone",
-                                              "host-name",
-                                              "ip-address"};
 
 constexpr const char *Date =
     R"((?:(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|)"
@@ -96,35 +32,9 @@ constexpr const char *Time = R"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?(
 constexpr const char *Uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
 constexpr const char *Ipv4 = R"((?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 
-template <size_t N> bool isOneOf(const std::string &text, const char *const (&list)[N]) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
-
 /// Whether some `$ref` stands in it.
 bool refers(const Json &value) {
   return value.is_structured() && (value.contains("$ref") || std::any_of(value.begin(), value.end(), refers));
-}
-
-/// Whether a few letters make one of the other.
-bool isNear(std::string a, std::string b) {
-  const auto lower = [](std::string &text) {
-    for (char &c : text)
-      c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  };
-  lower(a);
-  lower(b);
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j)
-    row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t corner = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = corner + (a[i - 1] != b[j - 1]);
-      corner = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back() <= (std::min(a.size(), b.size()) < 6 ? 1u : 2u);
 }
 
 /// The pointer of a schema. It calls itself as schemas stand in each other.
@@ -171,16 +81,8 @@ private:
     if (std::string text = fmt::format("at `{}`: {}", place.text(), message); told.insert(text).second)
       result.notes.push_back(std::move(text));
   }
-  static constexpr const char *Others[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
-  static bool isKeyword(const std::string &key) {
-    const auto isTyped = [&](const auto &known) { return key == known.name; };
-    return isOneOf(key, Others) || isOneOf(key, Unsupported) ||
-           std::any_of(std::begin(TypedKeywords), std::end(TypedKeywords), isTyped);
-  }
   /// What says nothing of texts: also what no draft knows.
-  static bool isAnnotation(const std::string &key) { return isOneOf(key, Annotations) || !isKeyword(key); }
-  /// The keyword that an unknown one may have been meant to be; empty: it is no slip.
-  static std::string meant(const std::string &key);
+  static bool isAnnotation(const std::string &key) { return wordOf(key) != Word::Kept && wordOf(key) != Word::Refused; }
   /// The keyword alone may stand here, beside annotations and `also`.
   void alone(const Json &value, const Place &place, std::string_view keyword, std::string_view also = {}) const;
   void checkKeywords(const Json &value, const Place &place);
@@ -234,37 +136,23 @@ void SchemaReader::alone(const Json &value, const Place &place, std::string_view
                                 ticked(keyword)));
 }
 
-std::string SchemaReader::meant(const std::string &key) {
-  std::vector<std::string> known(std::begin(Others), std::end(Others));
-  known.insert(known.end(), std::begin(Unsupported), std::end(Unsupported));
-  for (const auto &keyword : TypedKeywords)
-    known.push_back(keyword.name);
-  const auto found =
-      std::find_if(known.begin(), known.end(), [&](const std::string &name) { return isNear(key, name); });
-  return found == known.end() ? "" : *found;
-}
-
 void SchemaReader::checkKeywords(const Json &value, const Place &place) {
   for (const auto &[key, member] : value.items()) {
     const bool isId = key == "$id" || (key == "id" && member.is_string()); // of draft 4
     if (isId && place.outer && refers(value))
       refuse(place, fmt::format("`{}` inside of a schema changes what `$ref` means; leave it out", key));
-    if (key == "uniqueItems" && member == false)
-      continue;
-    if (isOneOf(key, Unsupported))
+    const Word word = wordOf(key);
+    if (word == Word::Refused && !(key == "uniqueItems" && member == false))
       refuse(place,
              fmt::format("the keyword {} is not supported, and texts that it forbids would be made; leave it out "
                          "and check the text, or say it with `enum`, `pattern`, or counts of items",
                          ticked(key)));
-    if (isId || isOneOf(key, Annotations) || isKeyword(key))
+    if (isId || word != Word::Unknown || !unknown.insert(key).second)
       continue;
-    const bool isOwn = key.starts_with("_") || key.starts_with("x-") || key.size() > 32; // and no slip
-    if (const auto [known, isNew] = unknown.insert(key); isNew && unknown.size() > MostUnknown)
+    if (unknown.size() > MostUnknown)
       refuse(place, fmt::format("more than {} keys are no keywords of JSON Schema; leave them out", MostUnknown));
-    else if (!isNew && !isOwn)
-      continue; // it was looked at, and told
-    if (const std::string near = isOwn ? "" : meant(key); !near.empty())
-      refuse(place, fmt::format("{} is no keyword of JSON Schema; write `{}`, or leave it out", ticked(key), near));
+    if (const std::string meant = meantWord(key); !meant.empty())
+      refuse(place, fmt::format("{} is no keyword of JSON Schema; write `{}`, or leave it out", ticked(key), meant));
     note(place, fmt::format("{} is no keyword of JSON Schema; it says nothing of texts", ticked(key)));
   }
 }
@@ -597,7 +485,7 @@ Id SchemaReader::typed(const Json &value, const Place &place) {
       types = {value.at("type").get<std::string>()};
   } else {
     unsigned said = 0;
-    for (const auto &keyword : TypedKeywords)
+    for (const TypedKeyword &keyword : typedKeywords())
       if (value.contains(keyword.name))
         said |= keyword.types;
     if (said == 0)
@@ -816,8 +704,7 @@ Id SchemaReader::stringOf(const Json &value, const Place &place) {
     refuse(place, fmt::format("`minLength` {} is more than `maxLength` {}; exchange them", *least, *most));
   const auto pattern = value.find("pattern");
   auto format = value.find("format");
-  if (format != value.end() && format->is_string() && !isOneOf(*format, Formats) &&
-      !isOneOf(*format, UnsupportedFormats)) {
+  if (format != value.end() && format->is_string() && !isFormat(format->get_ref<const std::string &>())) {
     note(place, fmt::format("{} is no format of JSON Schema; it says nothing of texts",
                             ticked(format->get_ref<const std::string &>())));
     format = value.end();

@@ -338,7 +338,8 @@ private:
       w.line("static constexpr int site = {}, chunk = {};{}", site.site, site.chunk,
              site.chunk ? "" : " // indivisible");
       if (layout.loops())
-        w.line("static constexpr int loop = {};{}", site.loop, site.loop < 0 ? " // none" : "");
+        w.line("static constexpr int ownPass = {}; // {}", site.ownPass ? site.site : -1,
+               site.ownPass ? "in a loop each call has its own" : "the model's");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
       if (site.lastRow)

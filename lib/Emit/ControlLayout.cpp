@@ -57,11 +57,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
 
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = word(op->get<attr::type>());
-  std::map<std::pair<std::string, std::string>, int64_t> calls, rowsOfRun; // of a stage and a model
+  std::map<std::pair<std::string, std::string>, int64_t> rowsOfRun; // of a stage and a model
   std::set<std::pair<std::string, std::string>> drafting;
-  const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
   for (PoolLayout &pool : pools)
-    pool.callTokens = rows;
+    pool.callTokens = ir::callTokens(module, pool.op ? pool.op->name : "");
   const Operation &list = *module.all(Op::Tick).front();
   std::set<int64_t> entered;
   for (const Operation &part : list.region().ops) {
@@ -93,11 +92,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.wantsLogits = !ir::reducersOf(issue).empty();
     site.lastRow = issue.has<attr::last_row>();
     site.best = llvm::all_of(ir::reducersOf(issue), [&](const Operation &r) { return ir::isBestOfRows(issue, r); });
-    site.loop = part.has<attr::loop>() ? site.site : -1; // the pass behind it serves no other call
-    const int64_t number = calls[{site.stage, site.model}] += often;
-    for (PoolLayout &pool : pools)
-      if (!several() || pool.op->name == site.model)
-        pool.callTokens = std::max(pool.callTokens, number * rows);
+    site.ownPass = part.has<attr::loop>();
     rowsOfRun[{site.stage, site.model}] += often * ir::mostRows(module, issue);
     if (site.draft)
       drafting.insert({site.stage, site.model});

@@ -42,9 +42,9 @@ struct CallSite {
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false, lastRow = false;
-  bool best = true;    ///< its reducers are the best tokens of the rows that are read
-  int64_t loop = -1;   ///< of the tick, that it stands in
-  bool atLoop = false; ///< no call: where a slot stands in front of a round, or after the last one
+  bool best = true;     ///< its reducers are the best tokens of the rows that are read
+  bool ownPass = false; ///< it stands in a loop of the tick: the pass behind it serves no other call
+  bool atLoop = false;  ///< no call: where a slot stands in front of a round, or after the last one
   std::vector<CallQuery> queries = {};
 };
 

@@ -120,6 +120,16 @@ template <class Fn> static void forEachCall(const Module &module, Fn fn) {
   }
 }
 
+int64_t callTokens(const Module &module, llvm::StringRef model) {
+  std::map<std::string, int64_t> calls; // of a stage
+  int64_t most = 1;
+  forEachCall(module, [&](const Operation &call, const std::string &stage, int64_t rounds) {
+    if (model.empty() || call.name == model)
+      most = std::max(most, calls[stage] += rounds);
+  });
+  return most * (module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0);
+}
+
 bool mayBeTrees(const Module &module, llvm::StringRef model) {
   bool some = false;
   const auto keepsPath = [&](const Operation &op) {

@@ -717,6 +717,18 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
                  fmt::format("{} traced gauges; {} at most", gauges.size(), limits::gauges));
     return std::nullopt;
   }
+  int64_t callWords = 0; // the kernel counts them in an int
+  for (const Operation *model : models)
+    callWords += ir::callTokens(module, model->name) * (ir::mayBeTrees(module, model->name) ? 4 : 1);
+  if (const int64_t most = INT32_MAX / module.param("slots"); callWords > most) {
+    const Operation *pool = module.find(Op::Pool, models.front()->name);
+    diags.report(
+        Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
+        fmt::format("calls of one run of a stage that may feed {} tokens, `rows_per_pass` in each round of their "
+                    "loops; {} at most with so many slots",
+                    callWords, most));
+    return std::nullopt;
+  }
   plan.rowsPerPass = module.param("rows_per_pass");
   plan.rowsAtOnce = std::min<int64_t>(plan.rowsPerPass, kMaxRows);
   plan.asksMore = asksMore(module);

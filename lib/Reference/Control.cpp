@@ -377,7 +377,7 @@ void Control::suspend(const Operation &op) {
   r.call.site = op.get<attr::site>();
   r.call.pool = program.pool(op.name);
   r.call.since = tick;
-  r.call.loop = program.inLoops.count(r.call.site) ? r.call.site : -1;
+  r.call.ownPass = program.inLoops.count(r.call.site) ? r.call.site : -1;
   takeRows(op);
   for (const Operation &reduce : ir::reducersOf(op))
     r.call.reducers.push_back(inputOf(reduce));

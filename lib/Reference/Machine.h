@@ -100,8 +100,8 @@ struct PendingCall {
   int pool = -1;
   std::vector<FedRow> feed; ///< from place `begin` on
   int64_t begin = 0;
-  int64_t since = 0; ///< tick
-  int64_t loop = -1; ///< its site, if that stands in a loop: the pass behind it serves it
+  int64_t since = 0;    ///< tick
+  int64_t ownPass = -1; ///< its site, if that stands in a loop: the pass behind it serves no other
   bool served = false;
   std::vector<ReducerInput> reducers; ///< what they are given
   std::vector<Val> results;           ///< of its reducers
@@ -280,8 +280,8 @@ private:
   // Pass.cpp
   void runEntry(const PartInfo &part);
   /// `loop`: of which calls are served; -1: those outside loops.
-  void runPass(int pool, int64_t loop);
-  std::vector<Running *> waitingFor(int pool, int64_t loop) const;
+  void runPass(int pool, int64_t site);
+  std::vector<Running *> waitingFor(int pool, int64_t site) const;
   int64_t unreserved(int pool) const;
   void takeRows(Running &r, int pool, PassRoom &room, std::map<int32_t, int64_t> &taken);
   static bool isOfPrompt(const Running &r);

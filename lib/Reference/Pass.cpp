@@ -26,11 +26,11 @@ bool Machine::waitsBefore(const Running *a, const Running *b) {
   return key(a) < key(b);
 }
 
-void Machine::runPass(int pool, int64_t loop) {
+void Machine::runPass(int pool, int64_t site) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
   const bool alone = llvm::all_of(slots, [](const Running *r) { return !r || isOfPrompt(*r); });
   PassRoom room{program.rowsPerPass, alone ? program.rowsPerPass : program.rowsBeside};
-  for (Running *r : waitingFor(pool, loop))
+  for (Running *r : waitingFor(pool, site))
     takeRows(*r, pool, room, taken);
   freePages(pool, room.pagesTaken);
   for (auto [r, count] : room.pages)
@@ -77,11 +77,11 @@ std::vector<RowsOfSlot> Machine::orderOfRows(int pool, const std::map<int32_t, i
   return unread;
 }
 
-/// The requests whose call waits for a pass of the model, in the order of serving.
-std::vector<Running *> Machine::waitingFor(int pool, int64_t loop) const {
+/// The requests whose call waits for a pass of the model, or for that of a site in a loop, in the order of serving.
+std::vector<Running *> Machine::waitingFor(int pool, int64_t site) const {
   std::vector<Running *> waiting;
   for (Running *r : slots)
-    if (r && r->call.op && !r->call.served && r->call.pool == pool && r->call.loop == loop)
+    if (r && r->call.op && !r->call.served && r->call.pool == pool && r->call.ownPass == site)
       waiting.push_back(r);
   std::sort(waiting.begin(), waiting.end(), waitsBefore);
   return waiting;
@@ -164,13 +164,16 @@ std::optional<FaultSignal> Machine::readsTooMany(const ReducerInput &input, int6
   if (const int64_t last = input.rowsRead(rows).second; !input.kept.empty() && last > rows)
     return outOfRange(last, rows);
   const auto [first, last] = input.rowsRead(rows);
+  int64_t fewest = last - first; // of what each row has for itself
   for (const auto *tokens : {&input.only, &input.without})
-    if (*tokens && (*tokens)->ofEach && std::ssize((*tokens)->rows) < last - first)
-      return outOfRange(last - first, std::ssize((*tokens)->rows));
-  for (const int64_t given : {input.temperatures ? std::ssize(*input.temperatures) : last - first,
-                              input.noises ? std::ssize(*input.noises) : last - first})
-    if (given < last - first)
-      return outOfRange(last - first, given);
+    if (*tokens && (*tokens)->ofEach)
+      fewest = std::min<int64_t>(fewest, std::ssize((*tokens)->rows));
+  if (input.temperatures)
+    fewest = std::min<int64_t>(fewest, std::ssize(*input.temperatures));
+  if (input.noises)
+    fewest = std::min<int64_t>(fewest, std::ssize(*input.noises));
+  if (fewest < last - first)
+    return outOfRange(last - first, fewest);
   if (input.bias.size() != input.by.size())
     return outOfRange(std::ssize(input.bias), std::ssize(input.by));
   return std::nullopt;

@@ -160,19 +160,13 @@ std::optional<InputProblem> megalith::checkInputs(const std::vector<Input> &decl
   return std::nullopt;
 }
 
-static std::optional<InputValue> listOf(const json &list);
-
-/// A list of lists; nullopt when they are not of one kind.
-static std::optional<InputValue> tableOf(const json &list) {
+std::optional<InputValue> megalith::tableOf(const std::vector<InputValue> &rows) {
   std::vector<std::vector<int32_t>> whole;
   std::vector<std::vector<float>> real;
   bool isReal = false;
-  for (const json &row : list) {
-    const auto items = listOf(row);
-    if (!items)
-      return std::nullopt;
-    const auto *integers = std::get_if<std::vector<int32_t>>(&*items);
-    const auto *numbers = std::get_if<std::vector<float>>(&*items);
+  for (const InputValue &row : rows) {
+    const auto *integers = std::get_if<std::vector<int32_t>>(&row);
+    const auto *numbers = std::get_if<std::vector<float>>(&row);
     if (!integers && !numbers)
       return std::nullopt;
     isReal |= numbers != nullptr;
@@ -184,10 +178,36 @@ static std::optional<InputValue> tableOf(const json &list) {
   return whole;
 }
 
-/// A list of JSON; nullopt when its elements are not of one kind.
-static std::optional<InputValue> listOf(const json &list) {
-  if (!list.empty() && std::all_of(list.begin(), list.end(), [](const json &row) { return row.is_array(); }))
-    return tableOf(list);
+static std::vector<int32_t> bytesOf(const json &text) {
+  std::vector<int32_t> bytes;
+  for (unsigned char byte : text.get_ref<const std::string &>())
+    bytes.push_back(byte);
+  return bytes;
+}
+
+/// A text, or a list with one.
+static bool hasText(const json &value) {
+  return value.is_string() ||
+         (value.is_array() && std::any_of(value.begin(), value.end(), [](const json &row) { return row.is_string(); }));
+}
+
+/// A text or a list of JSON; nullopt when its elements are not of one kind. `isReal`: it is for numbers with a point.
+static std::optional<InputValue> listOf(const json &list, bool isReal) {
+  if (list.is_string())
+    return bytesOf(list);
+  if (!list.is_array())
+    return std::nullopt;
+  if (!list.empty() &&
+      std::all_of(list.begin(), list.end(), [](const json &row) { return row.is_array() || row.is_string(); })) {
+    std::vector<InputValue> rows;
+    for (const json &row : list) {
+      auto items = listOf(row, isReal);
+      if (!items)
+        return std::nullopt;
+      rows.push_back(std::move(*items));
+    }
+    return tableOf(rows);
+  }
   const auto all = [&](auto test) { return std::all_of(list.begin(), list.end(), test); };
   std::vector<int32_t> whole;
   std::vector<float> real;
@@ -196,7 +216,7 @@ static std::optional<InputValue> listOf(const json &list) {
       whole.push_back(v.get<bool>());
     return whole;
   }
-  if (all([](const json &v) { return v.is_number_integer(); })) {
+  if (!isReal && all([](const json &v) { return v.is_number_integer(); })) {
     for (const json &v : list) {
       const auto i = jsonInteger(v);
       if (!i || !fits(*i, INT32_MIN, INT32_MAX))
@@ -210,20 +230,6 @@ static std::optional<InputValue> listOf(const json &list) {
   for (const json &v : list)
     real.push_back(static_cast<float>(v.get<double>()));
   return real;
-}
-
-static std::vector<int32_t> bytesOf(const json &text) {
-  std::vector<int32_t> bytes;
-  for (unsigned char byte : text.get_ref<const std::string &>())
-    bytes.push_back(byte);
-  return bytes;
-}
-
-/// A text, or a list of texts.
-static bool isText(const json &value) {
-  return value.is_string() ||
-         (value.is_array() && !value.empty() &&
-          std::all_of(value.begin(), value.end(), [](const json &row) { return row.is_string(); }));
 }
 
 /// A list of bools, or rows that are.
@@ -249,17 +255,10 @@ std::optional<InputProblem> megalith::readInputs(const json &inputs, const std::
       taken = *whole;
     else if (value.is_number())
       taken = value.get<double>();
-    else if (isText(value) && !byteVocabulary)
+    else if (hasText(value) && !byteVocabulary)
       return wrong("is a text, which needs a model whose vocabulary is bytes; give token ids");
-    else if (value.is_string())
-      taken = bytesOf(value);
-    else if (isText(value)) {
-      std::vector<std::vector<int32_t>> rows;
-      for (const json &row : value)
-        rows.push_back(bytesOf(row));
-      taken = std::move(rows);
-    } else if (value.is_array())
-      taken = listOf(value);
+    else
+      taken = listOf(value, input != declared.end() && input->type == "f32");
     if (!taken)
       return wrong(
           fmt::format("must be a number, `true`, `false`, a list of one of these, or a list of such lists, found `{}`",

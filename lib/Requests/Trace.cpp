@@ -301,22 +301,12 @@ static InputValue inputFrom(const JsonView &in) {
   if (!value.is_array())
     return in.number();
   if (!value.empty() && std::all_of(value.begin(), value.end(), [](const json &row) { return row.is_array(); })) {
-    std::vector<std::vector<int32_t>> whole;
-    std::vector<std::vector<float>> real;
-    bool isReal = false;
-    in.list([&](const JsonView &row) {
-      const InputValue items = inputFrom(row);
-      const auto *integers = std::get_if<std::vector<int32_t>>(&items);
-      const auto *numbers = std::get_if<std::vector<float>>(&items);
-      if (!integers && !numbers)
-        row.wrong("must be a list of numbers");
-      isReal |= numbers != nullptr;
-      whole.push_back(integers ? *integers : std::vector<int32_t>());
-      real.push_back(numbers ? *numbers : std::vector<float>(integers->begin(), integers->end()));
-    });
-    if (isReal)
-      return real;
-    return whole;
+    std::vector<InputValue> rows;
+    in.list([&](const JsonView &row) { rows.push_back(inputFrom(row)); });
+    auto table = tableOf(rows);
+    if (!table)
+      in.wrong("must be a list of lists of numbers");
+    return std::move(*table);
   }
   if (std::all_of(value.begin(), value.end(), [](const json &item) { return item.is_number_integer(); }))
     return in.integers32();

@@ -68,6 +68,10 @@ bool loopsNest(const Module &module);
 /// prompt nothing comes after it.
 std::string whyNoPromptRows(const Module &module, llvm::StringRef model);
 
+/// Room for the tokens that the calls of one stage feed to the model in a run: a pass of rows for each call and round.
+/// Without a name: to the only one.
+int64_t callTokens(const Module &module, llvm::StringRef model);
+
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
 /// be trees; else 0.
 int64_t earlierRows(const Module &module, llvm::StringRef model);

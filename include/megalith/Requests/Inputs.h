@@ -25,6 +25,9 @@ std::optional<InputProblem> checkInputs(const std::vector<Input> &declared, cons
 std::optional<InputProblem> readInputs(const nlohmann::json &inputs, const std::vector<Input> &declared,
                                        bool byteVocabulary, Request &request);
 
+/// Sequences as the rows of a table: of numbers, where one of them is; nullopt: one is no sequence.
+std::optional<InputValue> tableOf(const std::vector<InputValue> &rows);
+
 /// The value of an input as words of 32 bits: one of a scalar, those of the elements of a sequence; of a table how many
 /// rows there are, the length of each, then the rows, each with room for its most. The request has been checked.
 std::vector<int32_t> inputWords(const Input &input, const Request &request);

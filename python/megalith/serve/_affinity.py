@@ -1,7 +1,7 @@
 """Which replica a request should go to: one that holds the prefix of its prompt.
 
 A key says what prefix a request begins with. Each key has its own order of the replicas, by a hash of both (rendezvous
-hashing), so that everybody who asks finds the same one without talking to others, and few keys move when replicas come or
+hashing), so that all who ask mostly find the same one without talking to each other, and few keys move when replicas come or
 go. A key that nobody has seen goes to the first replica of its order that has no more than its share of the keys
 ("Consistent Hashing with Bounded Loads", Mirrokni, Thorup and Zadimoghaddam, 2016); from then on it stays there.
 """

@@ -323,6 +323,12 @@ TEST(Schema, OtherKeywordsAreRefused) {
             "the schema at `#`: `Type` is no keyword of JSON Schema; write `type`, or leave it out");
   EXPECT_EQ(schemaProblem(R"({"type": "object", "propertys": {}})"),
             "the schema at `#`: `propertys` is no keyword of JSON Schema; write `properties`, or leave it out");
+  EXPECT_NE(schemaProblem(R"({"$def": {}})").find("write `$defs`"), std::string::npos); // the nearest
+  std::string many = R"({"type": "null")";
+  for (int i = 0; i < 1001; ++i)
+    many += fmt::format(R"(, "x-{}": 1)", i);
+  EXPECT_EQ(schemaProblem(many + "}"),
+            "the schema at `#`: more than 1000 keys are no keywords of JSON Schema; leave them out");
   checkSchema(R"({"type": "null", "nullable": true, "self": {"name": "a"}, "x-go-type": "T", "_enum": [1]})", {"null"},
               {"1"});
   EXPECT_NE(schemaProblem(R"({"type": "strin"})").find("the type `\"strin\"` is unknown"), std::string::npos);

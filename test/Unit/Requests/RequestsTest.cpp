@@ -549,6 +549,9 @@ TEST(RequestInputs, MustBeWhatThePipelineDeclares) {
   EXPECT_EQ(wrong(R"("texts": [[1], [0.5]])", texts),
             "input `texts` must be a list of token ids, found a list of numbers in row 0"); // one row with a point
                                                                                             // makes all such
+  EXPECT_EQ(wrong(R"("texts": ["ab", [1, 2, 3, 4]])", texts),
+            "input `texts` has 4 elements, more than the 3 that it may have in row 1");
+  EXPECT_EQ(readInputsOf(R"("rates": [3000000000, 1])", rates, nullptr), "");
   EXPECT_EQ(wrong(R"("texts": [[[1]]])", texts), "input `texts` must be a number, `true`, `false`, a list of one of "
                                                  "these, or a list of such lists, found `[[[1]]]`");
   EXPECT_EQ(wrong(R"("text": [[1]])", text), "input `text` must be a list of token ids, found a list of lists");
