@@ -151,7 +151,7 @@ void SchemaReader::checkKeywords(const Json &value, const Place &place) {
       continue;
     if (unknown.size() > MostUnknown)
       refuse(place, fmt::format("more than {} keys are no keywords of JSON Schema; leave them out", MostUnknown));
-    if (const std::string meant = meantWord(key); !meant.empty())
+    if (const std::string meant = meantKeyword(key); !meant.empty())
       refuse(place, fmt::format("{} is no keyword of JSON Schema; write `{}`, or leave it out", ticked(key), meant));
     note(place, fmt::format("{} is no keyword of JSON Schema; it says nothing of texts", ticked(key)));
   }

@@ -4,17 +4,54 @@
 
 using namespace megalith::automata;
 
-static constexpr TypedKeyword Typed[] = {{"properties", Object}, {"required", Object},         {"additionalProperties", Object},
-                     {"items", Array},       {"prefixItems", Array},       {"minItems", Array},
-                     {"maxItems", Array},    {"minLength", String},        {"maxLength", String},
-                     {"pattern", String},    {"format", String},           {"minimum", Number},
-                     {"maximum", Number},    {"exclusiveMinimum", Number}, {"exclusiveMaximum", Number}};
+static constexpr TypedKeyword Typed[] = {
+    {"properties", Object}, {"required", Object},         {"additionalProperties", Object},
+    {"items", Array},       {"prefixItems", Array},       {"minItems", Array},
+    {"maxItems", Array},    {"minLength", String},        {"maxLength", String},
+    {"pattern", String},    {"format", String},           {"minimum", Number},
+    {"maximum", Number},    {"exclusiveMinimum", Number}, {"exclusiveMaximum", Number}};
 static constexpr const char *Kept[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
-static constexpr const char *Annotations[] = {"title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "definitions", "discriminator"};
+static constexpr const char *Annotations[] = {"title", "description", "default",      "examples", "$schema",
+                                              "$id",   "$comment",    "deprecated",   "readOnly", "writeOnly",
+                                              "$defs", "definitions", "discriminator"};
 /// Of some draft, and not here: texts that they forbid would be made.
-static constexpr const char *Unkept[] = {"not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames", "minProperties", "maxProperties", "uniqueItems", "multipleOf", "divisibleBy", "dependencies", "dependentSchemas", "dependentRequired", "additionalItems", "unevaluatedItems", "unevaluatedProperties", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema", "extends", "disallow"};
+static constexpr const char *Unkept[] = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "contains",
+                                         "minContains",
+                                         "maxContains",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "uniqueItems",
+                                         "multipleOf",
+                                         "divisibleBy",
+                                         "dependencies",
+                                         "dependentSchemas",
+                                         "dependentRequired",
+                                         "additionalItems",
+                                         "unevaluatedItems",
+                                         "unevaluatedProperties",
+                                         "$anchor",
+                                         "$dynamicRef",
+                                         "$dynamicAnchor",
+                                         "$recursiveRef",
+                                         "$recursiveAnchor",
+                                         "$vocabulary",
+                                         "contentEncoding",
+                                         "contentMediaType",
+                                         "contentSchema",
+                                         "extends",
+                                         "disallow"};
 /// Of some draft, and of strings.
-static constexpr const char *Formats[] = {"date", "time", "date-time", "uuid", "ipv4", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex", "color", "phone", "host-name", "ip-address"};
+static constexpr const char *Formats[] = {
+    "date",          "time",      "date-time",     "uuid",         "ipv4",         "duration",
+    "email",         "idn-email", "hostname",      "idn-hostname", "ipv6",         "uri",
+    "uri-reference", "iri",       "iri-reference", "uri-template", "json-pointer", "relative-json-pointer",
+    "regex",         "color",     "phone",         "host-name",    "ip-address"};
 
 template <size_t N> static bool isOneOf(std::string_view text, const char *const (&list)[N]) {
   return std::find(std::begin(list), std::end(list), text) != std::end(list);
@@ -48,7 +85,7 @@ static size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string megalith::automata::meantWord(std::string_view key) {
+std::string megalith::automata::meantKeyword(std::string_view key) {
   if (key.starts_with("_") || key.starts_with("x-") || key.size() < 3 || key.size() > 32)
     return "";
   std::string_view nearest;
@@ -63,5 +100,6 @@ std::string megalith::automata::meantWord(std::string_view key) {
     look(typed.name);
   std::for_each(std::begin(Kept), std::end(Kept), look);
   std::for_each(std::begin(Unkept), std::end(Unkept), look);
-  return std::string(nearest);
+  // A slip of what says nothing, such as `example`, says nothing either.
+  return wordOf(nearest) == Word::Annotation ? "" : std::string(nearest);
 }

@@ -17,12 +17,12 @@ struct TypedKeyword {
 };
 std::span<const TypedKeyword> typedKeywords();
 
-/// What a key of a schema is: a keyword that texts keep; one that they would not; one that says nothing of texts; none of
-/// any draft, which says nothing, too.
+/// What a key of a schema is: a keyword that texts keep; one that they would not; one that says nothing of texts; none
+/// of any draft, which says nothing, too.
 enum class Word { Kept, Refused, Annotation, Unknown };
 Word wordOf(std::string_view key);
-/// The word that an unknown one is but a slip of; empty: it is none, or of somebody's own, such as `x-...`.
-std::string meantWord(std::string_view key);
+/// The keyword that an unknown word is but a slip of; empty: it is none, or of somebody's own, such as `x-...`.
+std::string meantKeyword(std::string_view key);
 
 /// Whether some draft has this format of strings.
 bool isFormat(std::string_view name);

@@ -323,7 +323,8 @@ TEST(Schema, OtherKeywordsAreRefused) {
             "the schema at `#`: `Type` is no keyword of JSON Schema; write `type`, or leave it out");
   EXPECT_EQ(schemaProblem(R"({"type": "object", "propertys": {}})"),
             "the schema at `#`: `propertys` is no keyword of JSON Schema; write `properties`, or leave it out");
-  EXPECT_NE(schemaProblem(R"({"$def": {}})").find("write `$defs`"), std::string::npos); // the nearest
+  checkSchema(R"({"type": "null", "example": 1, "readonly": true, "$def": {}})", {"null"},
+              {"1"}); // near what says nothing
   std::string many = R"({"type": "null")";
   for (int i = 0; i < 1001; ++i)
     many += fmt::format(R"(, "x-{}": 1)", i);
