@@ -212,6 +212,9 @@ Binding Statements::bind(const ast::Stmt &stmt, const ExprRef &v, int index, std
     set(name + ".parents", index + 1, parents);
     return Tree{v, parents};
   }
+  // A part of an input table is a copy, which has the limits of a field.
+  if (v->type.table && v->kind != Expr::InputRead && !hasRoom(ctx, v->type, fmt::format("`{}`", name), loc, v.get()))
+    return Broken();
   set(name, index, v);
   if (isConstantList(*v))
     return Alias{v};

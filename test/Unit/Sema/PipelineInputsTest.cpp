@@ -134,6 +134,13 @@ TEST(PipelineInputs, LongOnesAreCutBeforeTheyAreKept) {
             "[type-mismatch]");
 }
 
+TEST(PipelineInputs, APartOfATableIsACopy) {
+  EXPECT_EQ(
+      errorOf("texts: token[64, 1024] = input",
+              {{"      - size.observe", "      - some: texts[1:]\n      - trace: len(some)\n      - size.observe"}}),
+      "p.yaml:45:9: error: the number of elements of `some` must be at most 4096, found 64512 [type-mismatch]");
+}
+
 TEST(PipelineInputs, StandBelowRequest) {
   Check c = check({{"ema: f32 = 0.8", "ema: f32 = input(0.8)"}});
   EXPECT_FALSE(c.pipeline);
